@@ -1,0 +1,74 @@
+# Two commands do everything: `make demo` and `make test`. Both need python3 (3.11 or later) and make.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+BUF    := node_modules/.bin/buf
+BUF_VERSION := 1.75.0
+PROTOS := $(sort $(wildcard proto/constraintd/v1/*.proto proto/constraintd/runner/v1/*.proto))
+STUBS  := constraintd/v1 constraintd/runner/v1
+
+.PHONY: help install demo test lint format proto proto-check benchmarks clean
+
+help:
+	@echo "make demo        a real model writes valid JSON, across two processes"
+	@echo "make test        the whole test suite"
+	@echo "make lint        ruff, mypy --strict, buf lint, stubs up to date (needs npm)"
+	@echo "make format      format the code"
+	@echo "make proto       generate the stubs from proto/"
+	@echo "make benchmarks  list the benchmarks"
+	@echo "make clean       remove what the others made"
+
+install: $(VENV)/installed
+
+$(VENV)/installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("constraintd needs Python 3.11 or later; this is %s. Set PYTHON=..." % sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: install
+	$(BIN)/python examples/demo.py
+
+test: install
+	$(BIN)/constraintd-runner model fetch smollm2
+	$(BIN)/python -m pytest
+
+lint: install $(BUF)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	cd proto && ../$(BUF) lint
+	$(MAKE) --no-print-directory proto-check
+
+format: install
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(BUF):
+	npm install --no-save --no-audit --no-fund --loglevel=error @bufbuild/buf@$(BUF_VERSION)
+
+proto: install
+	$(call generate,.)
+
+# Fails if the committed stubs are not what proto/ generates.
+proto-check: install
+	@rm -rf $(VENV)/stubs && mkdir $(VENV)/stubs
+	@$(call generate,$(VENV)/stubs)
+	@for folder in $(STUBS); do \
+	  diff --recursive --brief --exclude=__init__.py --exclude=__pycache__ $(VENV)/stubs/$$folder $$folder \
+	    || { echo "$$folder is stale: run make proto and commit it"; exit 1; }; \
+	done
+
+define generate
+PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc --proto_path=proto \
+  --python_out=$(1) --grpc_python_out=$(1) --mypy_out=quiet:$(1) --mypy_grpc_out=quiet:$(1) $(PROTOS:proto/%=%)
+endef
+
+benchmarks: install
+	$(BIN)/python -m benchmarks --list
+
+clean:
+	rm -rf $(VENV) node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
