@@ -1,0 +1,223 @@
+"""Everything that can be refused, in the order a caller meets it, each with its gRPC code and ErrorReason.
+
+The domain raises these; `constraintd.server.errors` turns them into a status with a `google.rpc.ErrorInfo`, or into a
+`StepError` where a stream must go on. There is no other table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+
+class ConstraintdError(Exception):
+    """Base of all. `message` says what was wrong and what to do; `metadata` is for programs, strings only."""
+
+    code: ClassVar[str] = "INTERNAL"
+    reason: ClassVar[str] = "INTERNAL"
+
+    def __init__(self, message: str, **metadata: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.metadata: Mapping[str, str] = {k: str(v) for k, v in metadata.items()}
+
+
+# --- any request ---
+
+
+class InvalidField(ConstraintdError):
+    """A field is missing, malformed or out of range."""
+
+    code = "INVALID_ARGUMENT"
+    reason = "INVALID_FIELD"
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}", field=field)
+
+
+class TooLarge(ConstraintdError):
+    """A text, list or upload is longer than the server takes."""
+
+    code = "RESOURCE_EXHAUSTED"
+    reason = "TOO_LARGE"
+
+    def __init__(self, field: str, *, limit: int, actual: int, unit: str = "bytes") -> None:
+        super().__init__(
+            f"{field}: {actual} {unit} are more than the limit of {limit}; see GetServerInfo.limits",
+            field=field,
+            limit=limit,
+            actual=actual,
+        )
+
+
+class LimitReached(ConstraintdError):
+    """As many of something as the server holds at once."""
+
+    code = "RESOURCE_EXHAUSTED"
+    reason = "LIMIT_REACHED"
+
+    def __init__(self, what: str, *, limit: int, remedy: str = "try again later") -> None:
+        super().__init__(f"all {limit} {what} are taken: {remedy}, or raise the server's limit", what=what, limit=limit)
+
+
+# --- vocabularies ---
+
+
+class InvalidVocabulary(ConstraintdError):
+    """The tokenizer or its EOG ids can't be used."""
+
+    code = "INVALID_ARGUMENT"
+    reason = "INVALID_VOCABULARY"
+
+
+class UnknownVocabulary(ConstraintdError):
+    """No vocabulary of that id is registered here."""
+
+    code = "NOT_FOUND"
+    reason = "UNKNOWN_VOCABULARY"
+
+
+class VocabularyMismatch(ConstraintdError):
+    """The session belongs to another vocabulary than the stream."""
+
+    code = "FAILED_PRECONDITION"
+    reason = "VOCABULARY_MISMATCH"
+
+
+class LogitsWidthMismatch(ConstraintdError):
+    """Hello names another logits width than the vocabulary has."""
+
+    code = "INVALID_ARGUMENT"
+    reason = "LOGITS_WIDTH_MISMATCH"
+
+
+# --- grammars ---
+
+
+class InvalidGrammar(ConstraintdError):
+    """The grammar doesn't parse, doesn't compile, or can't be spelled by the vocabulary."""
+
+    code = "INVALID_ARGUMENT"
+    reason = "INVALID_GRAMMAR"
+
+
+class UnknownGrammar(ConstraintdError):
+    """No grammar of that id is compiled for that vocabulary."""
+
+    code = "NOT_FOUND"
+    reason = "UNKNOWN_GRAMMAR"
+
+
+class LimitExceeded(ConstraintdError):
+    """A grammar, or a session in it, went past a limit of its engine."""
+
+    code = "RESOURCE_EXHAUSTED"
+    reason = "LIMIT_EXCEEDED"
+
+
+# --- sessions ---
+
+
+class UnknownSession(ConstraintdError):
+    """No session of that id is open."""
+
+    code = "NOT_FOUND"
+    reason = "UNKNOWN_SESSION"
+
+    def __init__(self, session_id: bytes) -> None:
+        super().__init__(
+            f"no session {session_id.hex()} is open: it was never opened, was closed, or expired; open it again"
+        )
+
+
+class AlreadyExists(ConstraintdError):
+    """That session id was opened by a different request."""
+
+    code = "ALREADY_EXISTS"
+    reason = "ALREADY_EXISTS"
+
+
+class StaleEpoch(ConstraintdError):
+    """Another runner owns the session now."""
+
+    code = "ABORTED"
+    reason = "STALE_EPOCH"
+
+
+class PositionError(ConstraintdError):
+    """A step that doesn't begin where the session stands."""
+
+    def __init__(self, message: str, *, expected_position: int) -> None:
+        super().__init__(message, expected_position=expected_position)
+        self.expected_position = expected_position
+
+
+class PositionGap(PositionError):
+    """The step begins past the session's position."""
+
+    code = "FAILED_PRECONDITION"
+    reason = "POSITION_GAP"
+
+
+class StalePosition(PositionError):
+    """The step begins before the last applied step."""
+
+    code = "ABORTED"
+    reason = "STALE_POSITION"
+
+
+class PositionConflict(ConstraintdError):
+    """Other tokens were applied at that position."""
+
+    code = "ABORTED"
+    reason = "POSITION_CONFLICT"
+
+    def __init__(self, message: str, *, logged_tokens: Sequence[int]) -> None:
+        super().__init__(message, logged_tokens=",".join(map(str, logged_tokens)))
+        self.logged_tokens = tuple(logged_tokens)
+
+
+class IllegalStep(ConstraintdError):
+    """A step with an illegal element; `illegal_index` is the first one's index into its tokens."""
+
+    def __init__(self, message: str, *, illegal_index: int) -> None:
+        super().__init__(message, illegal_index=illegal_index)
+        self.illegal_index = illegal_index
+
+
+class SessionFinished(IllegalStep):
+    """The session has finished, or would have before this token."""
+
+    code = "FAILED_PRECONDITION"
+    reason = "SESSION_FINISHED"
+
+
+class TokenNotAllowed(IllegalStep):
+    """A token whose bit was not set."""
+
+    code = "INVALID_ARGUMENT"
+    reason = "TOKEN_NOT_ALLOWED"
+
+
+class InvalidSurprisal(IllegalStep):
+    """A surprisal that is negative, infinite or not a number."""
+
+    code = "INVALID_ARGUMENT"
+    reason = "INVALID_SURPRISAL"
+
+
+class StepInFlight(ConstraintdError):
+    """The session's last step is not answered yet."""
+
+    code = "ABORTED"
+    reason = "STEP_IN_FLIGHT"
+
+
+# --- streams ---
+
+
+class HelloExpected(ConstraintdError):
+    """A Decode stream that doesn't begin with Hello, or says it twice."""
+
+    code = "INVALID_ARGUMENT"
+    reason = "HELLO_EXPECTED"
