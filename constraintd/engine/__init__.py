@@ -1,0 +1,1 @@
+"""Engines: what decides which tokens may come next. Each stands behind the Matcher protocol."""

@@ -1,0 +1,44 @@
+"""What every engine gives: a compiled grammar that many sessions share, and a matcher for each one's place in it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from constraintd.mask.packed import Words
+
+
+class Matcher(Protocol):
+    """One session's place in one compiled grammar. Not thread-safe: its session lets one caller in at a time.
+
+    After an error the matcher's place is undefined; its owner drops it.
+    """
+
+    def fill_mask(self, words: Words) -> None:
+        """Writes the legal tokens into `words` ([word_count] uint32), EOG ids included iff `is_accepting`.
+
+        Raises LimitExceeded if the engine gave up. An engine error is never a mask.
+        """
+
+    def consume(self, token: int) -> None:
+        """Advances over a token whose bit `fill_mask` has set, EOG ids excepted. Raises LimitExceeded."""
+
+    def is_accepting(self) -> bool:
+        """Whether what was consumed so far is a whole text of the grammar."""
+
+    def fork(self) -> Matcher:
+        """A second matcher at the same place."""
+
+
+class CompiledGrammar(Protocol):
+    """A grammar compiled for a vocabulary: immutable, shared by all its sessions, safe to use from many threads."""
+
+    @property
+    def grammar_id(self) -> str:
+        """sha256 of the grammar's canonical form, hex."""
+
+    @property
+    def vocabulary_id(self) -> str:
+        """Fingerprint of the vocabulary that it was compiled for."""
+
+    def start(self) -> Matcher:
+        """A matcher before the first token."""

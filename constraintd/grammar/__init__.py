@@ -1,0 +1,1 @@
+"""Grammars: their kinds, their canonical form, and how they are compiled and kept."""

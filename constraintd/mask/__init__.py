@@ -1,0 +1,1 @@
+"""Packed token masks."""

@@ -1,0 +1,1 @@
+"""The SamplerState, its config and its parts. Knows no gRPC."""

@@ -1,0 +1,86 @@
+"""The daemon's life: start, drain, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from constraintd.config import Config
+from constraintd.server.error_interceptor import ErrorInterceptor
+from constraintd.service import ConstraintService
+from constraintd.v1 import constraint_service_pb2, constraint_service_pb2_grpc
+
+SERVICE_NAME = constraint_service_pb2.DESCRIPTOR.services_by_name["ConstraintService"].full_name
+# Outermost first. A test holds this order.
+INTERCEPTORS: tuple[Callable[[], grpc.aio.ServerInterceptor], ...] = (ErrorInterceptor,)
+_log = logging.getLogger(__name__)
+
+
+class CannotListen(Exception):
+    """An address can't be listened on; the message says which and why."""
+
+
+class Daemon:
+    """One gRPC server. Owns its service; used from one event loop."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._service = ConstraintService(config.limits)
+        self._health = health.aio.HealthServicer()
+        size = config.limits.max_message_bytes
+        self._server = grpc.aio.server(
+            interceptors=[make() for make in INTERCEPTORS],
+            options=[
+                ("grpc.max_receive_message_length", size),
+                ("grpc.max_send_message_length", size),
+                ("grpc.so_reuseport", 0),
+            ],
+        )
+        constraint_service_pb2_grpc.add_ConstraintServiceServicer_to_server(self._service, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection((SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+
+    async def start(self) -> tuple[str, ...]:
+        """Listens; gives the addresses with ports filled in. Raises CannotListen."""
+        bound = []
+        for address in self._config.listen:
+            try:
+                port = self._server.add_insecure_port(address)
+            except RuntimeError as error:
+                raise CannotListen(
+                    f"can't listen on {address}: {error}; is another daemon there, or the folder missing?"
+                ) from None
+            bound.append(address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}")
+        await self._server.start()
+        for name in ("", SERVICE_NAME):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        return tuple(bound)
+
+    async def stop(self) -> None:
+        """Turns NOT_SERVING, lets running calls finish for `drain_seconds`, then ends them."""
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(self._config.drain_seconds)
+        self._service.close()
+        for address in self._config.listen:
+            if address.startswith("unix:") and os.path.exists(address.removeprefix("unix:")):
+                os.unlink(address.removeprefix("unix:"))
+
+
+async def serve(config: Config, ready: Callable[[tuple[str, ...]], None]) -> None:
+    """Runs a daemon until SIGTERM or SIGINT. `ready` gets its addresses once it listens. Raises CannotListen."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    daemon = Daemon(config)
+    ready(await daemon.start())
+    await stopping.wait()
+    _log.info("stopping: running calls have %g s to finish", config.drain_seconds)
+    await daemon.stop()

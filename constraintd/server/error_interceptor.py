@@ -1,0 +1,79 @@
+"""Turns what a handler raises into a typed status. Nothing that a handler raises reaches a client raw."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+
+from constraintd.errors import ConstraintdError
+from constraintd.server.errors import clipped, status_code, trailing_metadata
+
+_log = logging.getLogger(__name__)
+
+
+class ErrorInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps every handler of the daemon's own services."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        """See grpc.aio.ServerInterceptor."""
+        handler = await continuation(handler_call_details)
+        if handler is None or not handler_call_details.method.startswith("/constraintd."):
+            return handler
+        make = {
+            (False, False): grpc.unary_unary_rpc_method_handler,
+            (False, True): grpc.unary_stream_rpc_method_handler,
+            (True, False): grpc.stream_unary_rpc_method_handler,
+            (True, True): grpc.stream_stream_rpc_method_handler,
+        }[bool(handler.request_streaming), bool(handler.response_streaming)]
+        inner = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+        wrapped = _streaming(inner) if handler.response_streaming else _single(inner)
+        return make(
+            wrapped,
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+
+
+def _single(inner: Any) -> Callable[[Any, grpc.aio.ServicerContext[Any, Any]], Awaitable[Any]]:
+    async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        try:
+            return await inner(request, context)
+        except Exception as error:
+            await _abort(context, error)
+
+    return call
+
+
+def _streaming(inner: Any) -> Callable[[Any, grpc.aio.ServicerContext[Any, Any]], Awaitable[None]]:
+    async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        try:
+            result = inner(request, context)
+            if not isinstance(result, AsyncIterator):
+                await result  # it writes for itself
+                return
+            async for response in result:
+                await context.write(response)
+        except Exception as error:
+            await _abort(context, error)
+
+    return call
+
+
+async def _abort(context: grpc.aio.ServicerContext[Any, Any], error: Exception) -> None:
+    if isinstance(error, grpc.aio.AbortError):
+        raise error
+    if isinstance(error, grpc.aio.InternalError):
+        # gRPC fails a batch of operations only on a call that is over: nobody is left to tell.
+        _log.info("a client went away while it was being answered")
+        return
+    if not isinstance(error, ConstraintdError):
+        _log.error("a handler failed", exc_info=error)
+        error = ConstraintdError("a fault of the daemon itself; its log has the trace")
+    await context.abort(status_code(error), clipped(error.message), trailing_metadata(error))

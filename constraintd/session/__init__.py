@@ -1,0 +1,1 @@
+"""Sessions: one generation each, from its first token to its finish."""

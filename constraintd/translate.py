@@ -1,0 +1,153 @@
+"""Messages to domain values and back. Nothing here decides anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from constraintd.config import Limits
+from constraintd.errors import InvalidField
+from constraintd.grammar.source import Grammar, GrammarKind, parse_grammar
+from constraintd.sampler.config import Greedy, MinP, SamplerConfig, Stage, Temperature, TopK, TopP
+from constraintd.sampler.state import Finish
+from constraintd.session.directive import DenseMask, Directive
+from constraintd.session.session import Session
+from constraintd.v1 import grammar_pb2, sampler_pb2, session_pb2, vocabulary_pb2
+from constraintd.vocabulary.load import VocabularyFormat
+from constraintd.vocabulary.vocabulary import Vocabulary
+
+FORMATS = {
+    vocabulary_pb2.VOCABULARY_FORMAT_TOKENIZER_JSON: VocabularyFormat.TOKENIZER_JSON,
+    vocabulary_pb2.VOCABULARY_FORMAT_SENTENCEPIECE: VocabularyFormat.SENTENCEPIECE,
+    vocabulary_pb2.VOCABULARY_FORMAT_TOKEN_TABLE: VocabularyFormat.TOKEN_TABLE,
+}
+
+
+def session_id_of(value: bytes) -> bytes:
+    """Checks a caller's session id. Raises InvalidField."""
+    if len(value) != 16:
+        raise InvalidField("session_id", f"has {len(value)} bytes; choose 16 random ones")
+    return value
+
+
+def grammar_of(message: grammar_pb2.Grammar, limits: Limits) -> Grammar:
+    """The grammar in canonical form. Raises InvalidField, TooLarge, InvalidGrammar."""
+    name = message.WhichOneof("source")
+    if name is None:
+        raise InvalidField("grammar", "has no source; set json_schema, json_object, regex, lark or choice")
+    kind = GrammarKind(name)
+    texts: Sequence[bytes]
+    if kind is GrammarKind.CHOICE:
+        texts = list(message.choice.texts)
+    elif kind is GrammarKind.JSON_OBJECT:
+        texts = []
+    else:
+        texts = [getattr(message, name)]
+    return parse_grammar(kind, texts, max_bytes=limits.max_grammar_bytes)
+
+
+def sampler_config_of(message: sampler_pb2.SamplerConfig, *, seed: int) -> SamplerConfig:
+    """The config, with `seed` where the message has none. Raises InvalidField for an empty stage."""
+    return SamplerConfig(
+        stages=tuple(_stage_of(i, stage) for i, stage in enumerate(message.stages)),
+        seed=message.seed if message.HasField("seed") else seed,
+        max_tokens=message.max_tokens if message.HasField("max_tokens") else None,
+        stop_strings=tuple(message.stop_strings),
+        stop_ids=tuple(message.stop_ids),
+    )
+
+
+def _stage_of(index: int, message: sampler_pb2.SamplerStage) -> Stage:
+    match message.WhichOneof("stage"):
+        case "greedy":
+            return Greedy()
+        case "temperature":
+            return Temperature(message.temperature.temperature)
+        case "top_k":
+            return TopK(message.top_k.k)
+        case "top_p":
+            return TopP(message.top_p.p)
+        case "min_p":
+            return MinP(message.min_p.p)
+        case _:
+            raise InvalidField(
+                f"sampler.stages[{index}]", "is empty, or of a kind that this server does not know; set one stage"
+            )
+
+
+def sampler_config_message(config: SamplerConfig) -> sampler_pb2.SamplerConfig:
+    """The config as it is in force."""
+    return sampler_pb2.SamplerConfig(
+        stages=[_stage_message(stage) for stage in config.stages],
+        seed=config.seed,
+        max_tokens=config.max_tokens,
+        stop_strings=config.stop_strings,
+        stop_ids=config.stop_ids,
+    )
+
+
+def _stage_message(stage: Stage) -> sampler_pb2.SamplerStage:
+    match stage:
+        case Greedy():
+            return sampler_pb2.SamplerStage(greedy=sampler_pb2.Greedy())
+        case Temperature(t):
+            return sampler_pb2.SamplerStage(temperature=sampler_pb2.Temperature(temperature=t))
+        case TopK(k):
+            return sampler_pb2.SamplerStage(top_k=sampler_pb2.TopK(k=k))
+        case TopP(p):
+            return sampler_pb2.SamplerStage(top_p=sampler_pb2.TopP(p=p))
+        case MinP(p):
+            return sampler_pb2.SamplerStage(min_p=sampler_pb2.MinP(p=p))
+
+
+def vocabulary_message(vocabulary: Vocabulary) -> vocabulary_pb2.Vocabulary:
+    """What is known of a vocabulary."""
+    return vocabulary_pb2.Vocabulary(
+        vocabulary_id=vocabulary.fingerprint,
+        token_count=len(vocabulary.token_bytes),
+        logits_width=vocabulary.logits_width,
+        eog_ids=vocabulary.eog_ids,
+        bos_id=vocabulary.bos_id,
+        has_encoder=vocabulary.encoder is not None,
+    )
+
+
+def directive_message(directive: Directive) -> session_pb2.Directive:
+    """The answer to a step."""
+    message = session_pb2.Directive(
+        position=directive.position, draw=directive.draw, settled_bytes=directive.settled_bytes
+    )
+    outcome = directive.outcome
+    if isinstance(outcome, DenseMask):
+        message.mask.dense = outcome.words
+    elif isinstance(outcome, Finish):
+        message.finish.CopyFrom(finish_message(outcome))
+    else:
+        message.no_token_allowed.message = outcome.message
+    return message
+
+
+def finish_message(finish: Finish) -> session_pb2.Finish:
+    """A session's end."""
+    return session_pb2.Finish(
+        reason=session_pb2.FinishReason.Value(f"FINISH_REASON_{finish.reason.value}"),
+        stop_string=finish.stop_string,
+        stop_id=finish.stop_id,
+        cut_offset=finish.cut_offset,
+        constraint_incomplete=finish.constraint_incomplete,
+    )
+
+
+def session_message(session: Session, *, now: float) -> session_pb2.Session:
+    """What is known of a session; `now` by the clock of `Session.last_step`."""
+    identity = session.identity
+    return session_pb2.Session(
+        session_id=identity.session_id,
+        vocabulary_id=identity.vocabulary.fingerprint,
+        grammar_id=identity.grammar_id or "",
+        position=session.position,
+        prompt_length=len(identity.prompt_tokens),
+        sampler=sampler_config_message(identity.config),
+        settled_bytes=session.directive.settled_bytes,
+        finish=None if session.finish is None else finish_message(session.finish),
+        idle_ms=max(0, int((now - session.last_step) * 1000)),
+    )

@@ -1,0 +1,75 @@
+"""Reads a vocabulary upload from its stream, within limits of size and time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from constraintd.config import Limits
+from constraintd.errors import InvalidField, TooLarge
+from constraintd.translate import FORMATS
+from constraintd.v1 import vocabulary_pb2
+from constraintd.vocabulary.load import VocabularyFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """The files of one upload and what its header says."""
+
+    format: VocabularyFormat
+    logits_width: int | None
+    eog_ids: tuple[int, ...]
+    tokenizer: bytes
+    generation_config: bytes | None
+    tokenizer_config: bytes | None
+
+
+async def read_upload(requests: AsyncIterator[vocabulary_pb2.RegisterVocabularyRequest], limits: Limits) -> Upload:
+    """The whole upload. Raises InvalidField (order, format, empty, half-sent and idle uploads) and TooLarge."""
+    messages = requests.__aiter__()
+    first = await _next(messages, limits)
+    if first is None or first.WhichOneof("part") != "header":
+        raise InvalidField("header", "is missing; the first message of an upload is its header")
+    header = first.header
+    if header.format not in FORMATS:
+        raise InvalidField("header.format", f"{header.format} is not a format that this server knows")
+    files: dict[int, bytearray] = {}
+    received = 0
+    while (message := await _next(messages, limits)) is not None:
+        if message.WhichOneof("part") != "chunk":
+            raise InvalidField("header", "comes once, first; after it send only chunks")
+        chunk = message.chunk
+        if chunk.file not in vocabulary_pb2.VocabularyFile.values() or not chunk.file:
+            raise InvalidField("chunk.file", f"{chunk.file} is not a file that this server knows")
+        received += len(chunk.data)
+        if received > limits.max_vocabulary_bytes:
+            raise TooLarge("chunk.data", limit=limits.max_vocabulary_bytes, actual=received)
+        files.setdefault(chunk.file, bytearray()).extend(chunk.data)
+    tokenizer = files.pop(vocabulary_pb2.VOCABULARY_FILE_TOKENIZER, None)
+    if not tokenizer:
+        raise InvalidField("chunk.file", "no VOCABULARY_FILE_TOKENIZER came, or it is empty; send the tokenizer")
+    generation_config = files.get(vocabulary_pb2.VOCABULARY_FILE_GENERATION_CONFIG)
+    tokenizer_config = files.get(vocabulary_pb2.VOCABULARY_FILE_TOKENIZER_CONFIG)
+    return Upload(
+        FORMATS[header.format],
+        header.logits_width if header.HasField("logits_width") else None,
+        tuple(header.eog_ids),
+        bytes(tokenizer),
+        None if generation_config is None else bytes(generation_config),
+        None if tokenizer_config is None else bytes(tokenizer_config),
+    )
+
+
+async def _next(
+    messages: AsyncIterator[vocabulary_pb2.RegisterVocabularyRequest], limits: Limits
+) -> vocabulary_pb2.RegisterVocabularyRequest | None:
+    """The next message, or None at the end. An upload that stalls holds one of few places, so it is ended."""
+    try:
+        return await asyncio.wait_for(anext(messages), limits.upload_idle_seconds)
+    except StopAsyncIteration:
+        return None
+    except TimeoutError:
+        raise InvalidField(
+            "chunk", f"none came for {limits.upload_idle_seconds:g} s; send the upload without pauses"
+        ) from None
