@@ -210,6 +210,8 @@ class Usage(_message.Message):
     DECODE_US_FIELD_NUMBER: _builtins.int
     MASK_WAIT_US_FIELD_NUMBER: _builtins.int
     WIRE_BYTES_FIELD_NUMBER: _builtins.int
+    MASK_WAIT_US_P50_FIELD_NUMBER: _builtins.int
+    MASK_WAIT_US_P99_FIELD_NUMBER: _builtins.int
     prompt_tokens: _builtins.int
     """Prompt length in tokens."""
     completion_tokens: _builtins.int
@@ -222,6 +224,10 @@ class Usage(_message.Message):
     """Microseconds that the decode loop stood still for this session's masks, summed."""
     wire_bytes: _builtins.int
     """Bytes of this session's Steps and Directives, as serialized messages."""
+    mask_wait_us_p50: _builtins.float
+    """Median of those stand-stills over this generation's tokens, in microseconds."""
+    mask_wait_us_p99: _builtins.float
+    """Their 99th percentile."""
     def __init__(
         self,
         *,
@@ -231,10 +237,12 @@ class Usage(_message.Message):
         decode_us: _builtins.int = ...,
         mask_wait_us: _builtins.int = ...,
         wire_bytes: _builtins.int = ...,
+        mask_wait_us_p50: _builtins.float = ...,
+        mask_wait_us_p99: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["completion_tokens", b"completion_tokens", "decode_us", b"decode_us", "mask_wait_us", b"mask_wait_us", "prefill_us", b"prefill_us", "prompt_tokens", b"prompt_tokens", "wire_bytes", b"wire_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["completion_tokens", b"completion_tokens", "decode_us", b"decode_us", "mask_wait_us", b"mask_wait_us", "mask_wait_us_p50", b"mask_wait_us_p50", "mask_wait_us_p99", b"mask_wait_us_p99", "prefill_us", b"prefill_us", "prompt_tokens", b"prompt_tokens", "wire_bytes", b"wire_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,1 @@
+"""Benchmarks: what things cost, in one form. `python -m benchmarks --list` names them."""

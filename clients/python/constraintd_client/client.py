@@ -1,0 +1,179 @@
+"""The daemon's RPCs, for a runner or any other program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import grpc
+
+from constraintd.v1 import (
+    constraint_service_pb2,
+    constraint_service_pb2_grpc,
+    grammar_pb2,
+    session_pb2,
+    vocabulary_pb2,
+)
+
+from . import vocabulary
+from .decode_stream import DecodeStream
+from .directive import Directive, directive_of
+from .errors import from_rpc_error
+from .grammars import ConstraintLike, Grammar
+from .samplers import SamplerConfig
+from .session_handle import SessionHandle, handle_of, open_request
+from .step_batch import step_message
+from .transport import ChannelOptions, channel_options
+from .vocabulary import TokenTable, VocabularyInfo
+
+_Answer = TypeVar("_Answer")
+
+
+class ConstraintClient:
+    """A connection to the daemon. Any number of threads may use it.
+
+    Every method raises a `ConstraintdError` of the class that `errors.py` names for the reason that the
+    daemon gave, Unavailable if it can't be reached, and DeadlineExceeded after `timeout` seconds.
+    """
+
+    def __init__(self, target: str, *, timeout: float = 30.0, options: ChannelOptions = ()) -> None:
+        """`target` is "host:port" or "unix:/path"; `timeout`, in seconds, is that of each unary call."""
+        self._timeout = timeout
+        self._channel = grpc.insecure_channel(target, options=channel_options(options))
+        self._stub = constraint_service_pb2_grpc.ConstraintServiceStub(self._channel)
+
+    def close(self) -> None:
+        """Ends the connection and every call on it."""
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def server_info(self) -> constraint_service_pb2.GetServerInfoResponse:
+        """Versions, kinds and limits."""
+        return self._ask(self._stub.GetServerInfo, constraint_service_pb2.GetServerInfoRequest())
+
+    def register_vocabulary(
+        self,
+        format: str | int,  # noqa: A002 - the protocol's word
+        tokenizer: bytes | Path,
+        *,
+        logits_width: int | None = None,
+        eog_ids: Sequence[int] = (),
+        generation_config: bytes | Path | None = None,
+        tokenizer_config: bytes | Path | None = None,
+    ) -> VocabularyInfo:
+        """Uploads a vocabulary from file contents or paths. Registering twice is free.
+
+        `format` is "tokenizer_json", "sentencepiece" or "token_table" (or the protocol's enum value).
+        Raises InvalidVocabulary, TooLarge, LimitReached; OSError for an unreadable file; ValueError for an
+        unknown format name.
+        """
+        messages = vocabulary.upload(
+            format,
+            tokenizer,
+            logits_width=logits_width,
+            eog_ids=eog_ids,
+            generation_config=generation_config,
+            tokenizer_config=tokenizer_config,
+        )
+        return vocabulary.info_of(self._ask(self._stub.RegisterVocabulary, messages).vocabulary)
+
+    def register_token_table(
+        self,
+        tokens: Sequence[bytes | None],
+        *,
+        special: Mapping[int, str] | None = None,
+        eog_ids: Sequence[int],
+        logits_width: int | None = None,
+    ) -> VocabularyInfo:
+        """Registers a plain table: the bytes of each id from 0 on, None where there is no such token.
+
+        `special` gives special tokens their spelling; it overrides `tokens`. Raises as
+        `register_vocabulary` does.
+        """
+        table = vocabulary.encode_table(tokens, special or {})
+        return self.register_vocabulary("token_table", table, logits_width=logits_width, eog_ids=eog_ids)
+
+    def token_table(self, vocabulary_id: str) -> TokenTable:
+        """What every token spells. Raises UnknownVocabulary."""
+        request = vocabulary_pb2.GetVocabularyRequest(vocabulary_id=vocabulary_id)
+        try:
+            messages = list(self._stub.GetVocabulary(request, timeout=self._timeout))
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from error
+        return vocabulary.table_of(messages)
+
+    def compile_grammar(self, vocabulary_id: str, grammar: Grammar) -> str:
+        """Compiles a grammar and gives its id. Raises InvalidGrammar, LimitExceeded, TooLarge,
+        UnknownVocabulary.
+        """
+        request = grammar_pb2.CompileGrammarRequest(vocabulary_id=vocabulary_id, grammar=grammar)
+        return self._ask(self._stub.CompileGrammar, request).grammar_id
+
+    def open_session(
+        self,
+        vocabulary_id: str,
+        constraint: ConstraintLike,
+        *,
+        sampler: SamplerConfig | None = None,
+        prompt_tokens: Sequence[int] = (),
+        session_id: bytes | None = None,
+    ) -> SessionHandle:
+        """Opens a session; the handle has its first Directive. Without `session_id`, 16 random bytes are
+        taken.
+
+        The same request again gives the same session. Raises AlreadyExists, InvalidGrammar, UnknownGrammar,
+        UnknownVocabulary, InvalidField, LimitReached.
+        """
+        request = open_request(vocabulary_id, constraint, sampler, prompt_tokens, session_id)
+        return handle_of(request.session_id, self._ask(self._stub.OpenSession, request))
+
+    def step(self, session: SessionHandle, tokens: Sequence[int], surprisals: Sequence[float]) -> Directive:
+        """Reports accepted tokens with a call of their own and moves the handle on. Slower than a
+        DecodeStream.
+        """
+        request = session_pb2.StepRequest(step=step_message(session, tokens, surprisals))
+        response = self._ask(self._stub.Step, request)
+        session.directive = directive_of(response.directive, response.ByteSize())
+        return session.directive
+
+    def close_session(self, session_id: bytes) -> bool:
+        """Forgets a session. False if there was none."""
+        request = session_pb2.CloseSessionRequest(session_id=session_id)
+        return self._ask(self._stub.CloseSession, request).closed
+
+    def get_session(self, session_id: bytes) -> session_pb2.GetSessionResponse:
+        """What is known of a session, with its tokens. Raises UnknownSession."""
+        return self._ask(self._stub.GetSession, session_pb2.GetSessionRequest(session_id=session_id))
+
+    def list_sessions(self, page_size: int = 0) -> Iterator[session_pb2.Session]:
+        """All open sessions by ascending id, fetched page by page (0: the server's page size)."""
+        page_token = b""
+        while True:
+            request = session_pb2.ListSessionsRequest(page_size=page_size, page_token=page_token)
+            response = self._ask(self._stub.ListSessions, request)
+            yield from response.sessions
+            page_token = response.next_page_token
+            if not page_token:
+                return
+
+    def decode_stream(self, vocabulary_id: str, logits_width: int) -> DecodeStream:
+        """Opens a stream for the sessions of one vocabulary. The server's own word on it comes with the
+        first take.
+        """
+        batch_steps = self.server_info().limits.max_batch_steps
+        return DecodeStream(self._channel, vocabulary_id, logits_width, batch_steps=batch_steps)
+
+    def _ask(self, call: Callable[..., _Answer], request: Any) -> _Answer:
+        try:
+            return call(request, timeout=self._timeout)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from error

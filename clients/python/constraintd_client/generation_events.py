@@ -1,0 +1,178 @@
+"""A generation's request and events as values. The sync and the asyncio client share this translation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from constraintd.runner.v1 import generation_service_pb2
+
+from .directive import Finish, finish_of
+from .errors import ConstraintdError, IncompleteGeneration
+from .grammars import ConstraintLike
+from .grammars import constraint as constraint_message
+from .samplers import SamplerConfig
+
+Prompt: TypeAlias = str | bytes | Sequence[Mapping[str, str]] | Sequence[int]
+"""Text, chat messages such as {"role": "user", "content": "Hello"}, or token ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The session is open and the prompt is in."""
+
+    session_id: bytes
+    """The session's id at the daemon."""
+    seed: int
+    """The seed in force."""
+    prompt_tokens: int
+    """Prompt length in tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What has been generated since the last Delta."""
+
+    token_ids: tuple[int, ...]
+    """Tokens, in order; their text may come in a later Delta."""
+    text: str
+    """Newly settled text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a generation took; times in microseconds."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    """Tokens generated, the terminal one included."""
+    prefill_us: int
+    decode_us: int
+    mask_wait_us: int
+    """Time that the decode loop stood still for this session's masks."""
+    mask_wait_us_p50: float
+    """Median of those stand-stills, a token."""
+    mask_wait_us_p99: float
+    """Their 99th percentile."""
+    wire_bytes: int
+    """Bytes of this session's Steps and Directives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of a generation that did not fail."""
+
+    finish: Finish
+    usage: Usage
+
+
+Event: TypeAlias = Started | Delta | Finished
+
+
+def generate_request(
+    prompt: Prompt, constraint: ConstraintLike, sampler: SamplerConfig | None
+) -> generation_service_pb2.GenerateRequest:
+    """The request. Raises TypeError for a prompt that mixes messages and tokens, or is neither."""
+    request = generation_service_pb2.GenerateRequest(constraint=constraint_message(constraint), sampler=sampler)
+    if isinstance(prompt, str | bytes):
+        request.text = prompt.encode() if isinstance(prompt, str) else prompt
+        return request
+    messages = [message for message in prompt if isinstance(message, Mapping)]
+    if messages and len(messages) == len(prompt):
+        request.chat.CopyFrom(
+            generation_service_pb2.ChatPrompt(
+                messages=[
+                    generation_service_pb2.ChatMessage(
+                        role=message["role"].encode(), content=message["content"].encode()
+                    )
+                    for message in messages
+                ]
+            )
+        )
+        return request
+    if messages:
+        raise TypeError("a prompt is text, a list of chat messages or a list of token ids, not a mixture")
+    token_ids = [token for token in prompt if not isinstance(token, Mapping)]
+    request.tokens.CopyFrom(generation_service_pb2.TokenPrompt(ids=token_ids))
+    return request
+
+
+class Transcript:
+    """What has come of one generation so far; fed in order, by the one thread or task that iterates."""
+
+    def __init__(self) -> None:
+        self._started: Started | None = None
+        self._finished: Finished | None = None
+        self._token_ids: list[int] = []
+        self._texts: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """All settled text so far; final once `finish` is there."""
+        return "".join(self._texts)
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """All tokens so far."""
+        return tuple(self._token_ids)
+
+    @property
+    def finish(self) -> Finish | None:
+        """Why and where it ended; None before the end."""
+        return self._finished.finish if self._finished else None
+
+    @property
+    def usage(self) -> Usage | None:
+        """What it took; None before the end."""
+        return self._finished.usage if self._finished else None
+
+    @property
+    def session_id(self) -> bytes | None:
+        """The session's id at the daemon; None before Started."""
+        return self._started.session_id if self._started else None
+
+    @property
+    def seed(self) -> int | None:
+        """The seed in force; None before Started."""
+        return self._started.seed if self._started else None
+
+    def _accept(self, message: generation_service_pb2.GenerateResponse) -> Event | None:
+        """Takes the next message in; None for an event that is newer than this client."""
+        match message.WhichOneof("event"):
+            case "started":
+                started = message.started
+                self._started = Started(started.session_id, started.seed, started.prompt_tokens)
+                return self._started
+            case "delta":
+                delta = Delta(tuple(message.delta.token_ids), message.delta.text)
+                self._token_ids.extend(delta.token_ids)
+                self._texts.append(delta.text)
+                return delta
+            case "finished":
+                self._finished = Finished(finish_of(message.finished.finish), _usage_of(message.finished.usage))
+                return self._finished
+        return None
+
+    def _failed(self, error: ConstraintdError) -> ConstraintdError:
+        """The error, with the text so far as its fragment."""
+        error.fragment = self.text
+        return error
+
+    def _ended(self) -> None:
+        """The stream ended OK. Raises IncompleteGeneration, with the fragment, if Finished had not come."""
+        if self._finished is None:
+            raise self._failed(IncompleteGeneration("the runner's stream ended without Finished"))
+
+
+def _usage_of(message: generation_service_pb2.Usage) -> Usage:
+    return Usage(
+        prompt_tokens=message.prompt_tokens,
+        completion_tokens=message.completion_tokens,
+        prefill_us=message.prefill_us,
+        decode_us=message.decode_us,
+        mask_wait_us=message.mask_wait_us,
+        mask_wait_us_p50=message.mask_wait_us_p50,
+        mask_wait_us_p99=message.mask_wait_us_p99,
+        wire_bytes=message.wire_bytes,
+    )

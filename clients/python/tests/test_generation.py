@@ -1,0 +1,110 @@
+"""Text from a runner: pieces while it runs, a finish at the end, and never a fragment passed off as finished."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from constraintd_client import (
+    Cancelled,
+    DeadlineExceeded,
+    Delta,
+    Finished,
+    GenerationClient,
+    IncompleteGeneration,
+    NoTokenAllowed,
+    Started,
+    greedy,
+    regex,
+    sampler_config,
+)
+
+from clients.python.tests.scripted_daemon import EndStream
+from clients.python.tests.scripted_runner import FINISHED, STARTED, RunningRunner, delta
+from constraintd.runner.v1 import generation_service_pb2 as runner_pb2
+
+
+@pytest.fixture
+def client(runner: RunningRunner) -> Iterator[GenerationClient]:
+    with GenerationClient(runner.target) as connected:
+        yield connected
+
+
+def test_text_comes_in_pieces_and_the_end_says_why(runner: RunningRunner, client: GenerationClient) -> None:
+    runner.script = lambda: [STARTED, delta("ab", 1), delta("", 2), delta("é", 3), FINISHED]
+    generation = client.generate("Hi", constraint=regex("a"), sampler=sampler_config(greedy()))
+    assert generation.finish is None
+    assert list(generation) == ["ab", "é"]
+    assert generation.text == "abé"
+    assert generation.token_ids == (1, 2, 3)
+    assert generation.finish is not None
+    assert (generation.finish.reason, generation.finish.stop_string) == ("STOP_STRING", b"!")
+    assert generation.usage is not None
+    assert (generation.usage.completion_tokens, generation.usage.mask_wait_us) == (3, 9)
+    assert (generation.session_id, generation.seed) == (b"s" * 16, 3)
+    assert runner.requests[0].constraint.grammar.regex == b"a"
+
+
+def test_events_tell_everything(runner: RunningRunner, client: GenerationClient) -> None:
+    runner.script = lambda: [STARTED, delta("a", 1), FINISHED]
+    kinds = [type(event) for event in client.generate([1, 2], constraint=None).events()]
+    assert kinds == [Started, Delta, Finished]
+
+
+def test_a_stream_that_ends_early_raises_with_the_fragment(runner: RunningRunner, client: GenerationClient) -> None:
+    runner.script = lambda: [STARTED, delta('{"a"', 1)]
+    with pytest.raises(IncompleteGeneration) as caught:
+        client.generate("Hi", constraint=None).wait()
+    assert caught.value.fragment == '{"a"'
+
+
+def test_a_dead_end_is_a_kind_of_its_own(runner: RunningRunner, client: GenerationClient) -> None:
+    def dead_end() -> Iterator[runner_pb2.GenerateResponse]:
+        yield STARTED
+        yield delta("ab", 1)
+        raise EndStream(grpc.StatusCode.FAILED_PRECONDITION, "NO_TOKEN_ALLOWED", "nothing left")
+
+    runner.script = dead_end
+    generation = client.generate("Hi", constraint=None)
+    with pytest.raises(NoTokenAllowed) as caught:
+        generation.wait()
+    assert caught.value.fragment == "ab"
+    assert generation.finish is None
+
+
+def test_cancelling_frees_the_place_at_the_runner(runner: RunningRunner, client: GenerationClient) -> None:
+    gate = threading.Event()
+
+    def endless() -> Iterator[runner_pb2.GenerateResponse]:
+        yield delta("a", 1)
+        gate.wait(5)
+
+    runner.script = endless
+    generation = client.generate("Hi", constraint=None)
+    pieces = iter(generation)
+    assert next(pieces) == "a"
+    generation.cancel()
+    with pytest.raises(Cancelled) as caught:
+        next(pieces)
+    assert caught.value.fragment == "a"
+    gate.set()
+    assert runner.ended.wait(5)
+
+
+def test_a_generation_that_takes_too_long_exceeds_its_deadline(runner: RunningRunner, client: GenerationClient) -> None:
+    gate = threading.Event()
+
+    def slow() -> Iterator[runner_pb2.GenerateResponse]:
+        gate.wait(5)
+        yield FINISHED
+
+    runner.script = slow
+    with pytest.raises(DeadlineExceeded):
+        client.generate("Hi", constraint=None, timeout=0.05).wait()
+    gate.set()
+
+
+def test_model_info_says_what_runs(client: GenerationClient) -> None:
+    assert client.model_info().model == "tiny"
