@@ -1,0 +1,69 @@
+"""A generation that has a slot, as the decode loop keeps it."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constraintd_runner.generation import Generation, GenerationStatistics
+
+
+class Live:
+    """A generation that has a slot. Its `token` was picked and not fed yet; its `row` was fed and not picked from."""
+
+    __slots__ = (
+        "asked_at",
+        "directive",
+        "generation",
+        "late",
+        "over",
+        "picked",
+        "prefill_s",
+        "prefilled_at",
+        "row",
+        "slot",
+        "surprisal",
+        "token",
+        "waited_s",
+        "waits_us",
+        "wire_bytes",
+    )
+
+    def __init__(self, generation: Generation, slot: int) -> None:
+        self.generation = generation
+        self.slot = slot
+        self.directive = generation.session.directive
+        self.token: int | None = None
+        self.picked = 0  # the last token picked, fed or not
+        self.surprisal = 0.0
+        self.row: NDArray[np.float32] | None = None
+        self.asked_at: float | None = None  # when its last Step was sent, until that is answered
+        self.late = False  # the others have gone on without it
+        self.over = False
+        self.prefill_s = 0.0
+        self.prefilled_at = 0.0
+        self.waited_s = 0.0
+        self.waits_us: list[float] = []
+        self.wire_bytes = self.directive.wire_bytes
+
+    @property
+    def may_be_fed(self) -> bool:
+        """Whether its token is worth a forward pass before its Step is answered: not where an end is to be expected."""
+        if self.asked_at is None:
+            return True
+        generation = self.generation
+        last = generation.session.position + 1 >= generation.token_limit
+        return not (last or self.picked in generation.terminal_ids)
+
+    def statistics(self) -> GenerationStatistics:
+        """What it took until now."""
+        return GenerationStatistics(
+            prompt_tokens=len(self.generation.prompt),
+            completion_tokens=self.directive.position,
+            prefill_us=round(self.prefill_s * 1e6),
+            decode_us=round((time.perf_counter() - self.prefilled_at) * 1e6),
+            mask_waits_us=tuple(self.waits_us),
+            wire_bytes=self.wire_bytes,
+        )

@@ -1,0 +1,284 @@
+"""The generation service over real gRPC, with a scripted model and daemon behind it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import numpy as np
+import pytest
+from constraintd_client import (
+    Directive,
+    Finish,
+    SessionHandle,
+    VocabularyInfo,
+    greedy,
+    sampler_config,
+    temperature,
+    top_k,
+)
+from constraintd_client.errors import (
+    Cancelled,
+    ConstraintdError,
+    ContextExceeded,
+    InvalidField,
+    InvalidGrammar,
+    LimitReached,
+    NoTokenAllowed,
+)
+from constraintd_client.generation import Generation, GenerationClient
+from constraintd_runner.decode import DecodeLoop
+from constraintd_runner.service import GenerationService, ServedModel
+from numpy.typing import NDArray
+
+from constraintd.runner.v1 import generation_service_pb2 as pb
+from constraintd.runner.v1 import generation_service_pb2_grpc
+from constraintd.v1 import sampler_pb2, session_pb2
+from tests.unit.runner.scripted import Answer, CountingDecoder, ScriptedSource, anything, dead, end, until
+
+CONTEXT = 20
+# Token i spells the i-th of these; 11 and 12 are the two halves of U+00E9.
+SPELLINGS = [*(letter.encode() for letter in "abcdefghijk"), b"\xc3", b"\xa9", *(b"." for _ in range(27))]
+
+
+class ScriptedDaemon:
+    """Opens sessions by the script of the test, and remembers what it was asked for."""
+
+    vocabulary = VocabularyInfo("f" * 64, 40, 40, (39,), None, False)
+
+    def __init__(self, source: ScriptedSource) -> None:
+        self.source = source
+        self.script: Callable[[int, int], Answer] = until(3)
+        self.first: Directive | None = None
+        self.refusal: ConstraintdError | None = None
+        self.samplers: list[sampler_pb2.SamplerConfig] = []
+
+    def open_session(
+        self, constraint: session_pb2.Constraint, sampler: sampler_pb2.SamplerConfig, prompt_tokens: Sequence[int]
+    ) -> SessionHandle:
+        if self.refusal is not None:
+            raise self.refusal
+        self.samplers.append(sampler)
+        session = self.source.open(self.script)
+        if self.first is not None:
+            session.directive = self.first
+        return session
+
+    def close_session(self, session: SessionHandle) -> None:
+        self.source.close_session(session)
+
+
+class Bench:
+    """A runner whose model counts and whose daemon is scripted."""
+
+    def __init__(self, slots: int = 2, max_calls: int = 4) -> None:
+        self.decoder = CountingDecoder(slots)
+        self.decoder.fail = lambda: time.sleep(0.002)  # as long as a forward pass takes, so that nobody is starved
+        self.source = ScriptedSource()
+        self.daemon = ScriptedDaemon(self.source)
+        self.loop = DecodeLoop(self.decoder, self.source)
+        service = GenerationService(
+            ServedModel("counting", CONTEXT, slots, "CPUExecutionProvider", "9.9"),
+            encode_prompt=_ids_of,
+            token_bytes=SPELLINGS,
+            directives=self.daemon,  # type: ignore[arg-type]
+            loop=self.loop,
+            max_calls=max_calls,
+        )
+        self.server = grpc.server(ThreadPoolExecutor(16))
+        generation_service_pb2_grpc.add_GenerationServiceServicer_to_server(service, self.server)
+        port = self.server.add_insecure_port("127.0.0.1:0")
+        self.loop.start()
+        self.server.start()
+        self.client = GenerationClient(f"127.0.0.1:{port}")
+
+    def generate(self, *prompt: int, sampler: sampler_pb2.SamplerConfig | None = None) -> Generation:
+        return self.client.generate(
+            prompt or [0], constraint=None, sampler=sampler_config(greedy()) if sampler is None else sampler
+        )
+
+    def close(self) -> None:
+        self.client.close()
+        self.server.stop(0).wait()
+        self.loop.stop()
+
+
+def _ids_of(request: pb.GenerateRequest) -> NDArray[np.int64]:
+    return np.array(request.tokens.ids, dtype=np.int64)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    yield made
+    made.close()
+
+
+def test_a_generation_streams_tokens_text_finish_and_usage(bench: Bench) -> None:
+    bench.daemon.script = lambda position, token: end(3) if position == 3 else anything(position, position)
+    generation = bench.generate(0).wait()
+    assert generation.text == "bcd"
+    assert generation.token_ids == (1, 2, 3)
+    assert generation.seed == 7
+    assert generation.finish is not None
+    assert generation.usage is not None
+    assert (generation.finish.reason, generation.finish.cut_offset) == ("EOG", 3)
+    assert (generation.usage.prompt_tokens, generation.usage.completion_tokens) == (1, 3)
+
+
+def test_deltas_never_split_a_character(bench: Bench) -> None:
+    bench.daemon.script = lambda position, token: end(3) if position == 3 else anything(position, position)
+    assert list(bench.generate(9)) == ["k", "é"]
+
+
+def test_a_stop_cuts_the_text_at_its_offset(bench: Bench) -> None:
+    stop = Directive(3, None, Finish("STOP_STRING", b"cd", None, 1, False), None, 0.0, 1, 0)
+    bench.daemon.script = lambda position, token: stop if position == 3 else anything(position, 1)
+    generation = bench.generate(0).wait()
+    assert generation.text == "b"
+    assert generation.finish == stop.finish
+
+
+def test_a_dead_end_is_an_error_of_its_own_with_a_fragment(bench: Bench) -> None:
+    bench.daemon.script = lambda position, token: dead(2, 2) if position == 2 else anything(position, position)
+    with pytest.raises(NoTokenAllowed) as caught:
+        bench.generate(0).wait()
+    assert caught.value.code == grpc.StatusCode.FAILED_PRECONDITION
+    assert caught.value.fragment == "bc"
+
+
+def test_a_constraint_that_allows_nothing_at_all_is_a_dead_end(bench: Bench) -> None:
+    bench.daemon.first = dead(0)
+    with pytest.raises(NoTokenAllowed, match="nothing fits here"):
+        bench.generate(0).wait()
+    assert len(bench.source.closed) == 1
+
+
+def test_no_tokens_asked_for_is_an_empty_text_without_a_forward_pass(bench: Bench) -> None:
+    bench.daemon.first = Directive(0, None, Finish("LENGTH", b"", None, 0, True), None, 0.0, 0, 10)
+    generation = bench.generate(0, sampler=sampler_config(greedy(), max_tokens=0)).wait()
+    assert generation.text == ""
+    assert generation.finish == bench.daemon.first.finish
+    assert bench.daemon.samplers[0].max_tokens == 0
+    assert bench.decoder.passes == []
+
+
+@pytest.mark.parametrize(("asked", "given"), [(None, 15), (100, 15), (15, 15), (3, 3)])
+def test_max_tokens_is_cut_to_what_the_context_leaves(bench: Bench, asked: int | None, given: int) -> None:
+    bench.generate(0, 1, 2, 3, 4, sampler=sampler_config(greedy(), max_tokens=asked)).wait()
+    assert bench.daemon.samplers[0].max_tokens == given
+
+
+@pytest.mark.parametrize("length", [CONTEXT, CONTEXT + 1])
+def test_a_prompt_that_leaves_no_room_is_refused(bench: Bench, length: int) -> None:
+    with pytest.raises(ContextExceeded) as caught:
+        bench.generate(*[0] * length).wait()
+    assert caught.value.metadata == {"limit": "20", "actual": str(length)}
+
+
+def test_the_daemons_refusal_passes_through(bench: Bench) -> None:
+    bench.daemon.refusal = InvalidGrammar("no", reason="INVALID_GRAMMAR", metadata={"location": "1:3"})
+    with pytest.raises(InvalidGrammar) as caught:
+        bench.generate(0).wait()
+    assert caught.value.location == "1:3"
+    assert caught.value.code == grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("sampler", "field"),
+    [
+        (sampler_config(greedy(), top_k(3)), "sampler.stages"),
+        (sampler_config(top_k(3), temperature(-1)), "sampler.stages[1].temperature"),
+        (sampler_config(top_k(0)), "sampler.stages[0].top_k"),
+        (sampler_pb2.SamplerConfig(stages=[sampler_pb2.SamplerStage()]), "sampler.stages[0]"),
+    ],
+)
+def test_a_bad_stage_is_named(bench: Bench, sampler: sampler_pb2.SamplerConfig, field: str) -> None:
+    with pytest.raises(InvalidField) as caught:
+        bench.generate(0, sampler=sampler).wait()
+    assert caught.value.metadata == {"field": field}
+
+
+def test_a_request_without_a_constraint_is_refused(bench: Bench) -> None:
+    with pytest.raises(InvalidField) as caught:
+        bench.client.generate([0], constraint=session_pb2.Constraint()).wait()
+    assert caught.value.metadata == {"field": "constraint"}
+
+
+def test_more_calls_than_slots_wait_their_turn(bench: Bench) -> None:
+    generations = [bench.generate(index) for index in range(4)]
+    assert [generation.wait().token_ids for generation in generations] == [
+        (1, 2, 3),
+        (2, 3, 4),
+        (3, 4, 5),
+        (4, 5, 6),
+    ]
+
+
+def test_a_call_too_many_is_refused_and_a_later_one_is_not(bench: Bench) -> None:
+    bench.daemon.script = lambda position, token: anything(position)
+    running = [bench.generate(0) for _ in range(4)]
+    until_all_are_in = time.monotonic() + 30
+    while len(bench.daemon.samplers) < 4:  # two have slots; two wait
+        assert time.monotonic() < until_all_are_in
+        time.sleep(0.005)
+    with pytest.raises(LimitReached) as caught:
+        bench.generate(0).wait()
+    assert caught.value.metadata == {"what": "generations", "limit": "4"}
+    for generation in running:
+        generation.cancel()
+    bench.daemon.script = until(3)
+    deadline = time.monotonic() + 5
+    while True:
+        try:
+            assert bench.generate(0).wait().token_ids == (1, 2, 3)
+            break
+        except LimitReached:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def test_cancelling_frees_the_slot_and_closes_the_session(bench: Bench) -> None:
+    bench.daemon.script = lambda position, token: anything(position)
+    generation = bench.generate(0)
+    for _ in zip(generation.events(), range(3), strict=False):
+        pass
+    generation.cancel()
+    with pytest.raises(Cancelled):
+        generation.wait()
+    deadline = time.monotonic() + 5
+    while bench.decoder.lengths or not bench.source.closed:
+        assert time.monotonic() < deadline, "the slot was not freed"
+        time.sleep(0.001)
+
+
+def test_a_caller_that_is_gone_before_its_turn_frees_its_place(bench: Bench) -> None:
+    bench.daemon.script = lambda position, token: anything(position)
+    holders = [bench.generate(0) for _ in range(2)]
+    for holder in holders:
+        next(holder.events())
+    waiting = bench.generate(0)
+    threading.Timer(0.05, waiting.cancel).start()
+    with pytest.raises(Cancelled):
+        waiting.wait()
+    deadline = time.monotonic() + 5
+    while not bench.source.closed:
+        assert time.monotonic() < deadline, "the session was not closed"
+        time.sleep(0.001)
+    for holder in holders:
+        holder.cancel()
+
+
+def test_the_model_is_described(bench: Bench) -> None:
+    assert bench.client.model_info() == pb.GetModelInfoResponse(
+        model="counting",
+        vocabulary_id="f" * 64,
+        logits_width=40,
+        context_length=20,
+        slots=2,
+        execution_provider="CPUExecutionProvider",
+        version="9.9",
+    )
