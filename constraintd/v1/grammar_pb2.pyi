@@ -36,6 +36,12 @@ class _GrammarKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GrammarKi
     """A Lark grammar in llguidance's dialect; its start rule is `start`."""
     GRAMMAR_KIND_CHOICE: _GrammarKind.ValueType  # 5
     """One of a list of texts."""
+    GRAMMAR_KIND_GBNF: _GrammarKind.ValueType  # 6
+    """A grammar in llama.cpp's language."""
+    GRAMMAR_KIND_STRUCTURAL_TAG: _GrammarKind.ValueType  # 7
+    """A structural tag: free text with tagged parts."""
+    GRAMMAR_KIND_TOOLS: _GrammarKind.ValueType  # 8
+    """OpenAI-style tools; see ToolCalls in session.proto."""
 
 class GrammarKind(_GrammarKind, metaclass=_GrammarKindEnumTypeWrapper):
     """The kinds of grammar that this server takes."""
@@ -51,7 +57,95 @@ GRAMMAR_KIND_LARK: GrammarKind.ValueType  # 4
 """A Lark grammar in llguidance's dialect; its start rule is `start`."""
 GRAMMAR_KIND_CHOICE: GrammarKind.ValueType  # 5
 """One of a list of texts."""
+GRAMMAR_KIND_GBNF: GrammarKind.ValueType  # 6
+"""A grammar in llama.cpp's language."""
+GRAMMAR_KIND_STRUCTURAL_TAG: GrammarKind.ValueType  # 7
+"""A structural tag: free text with tagged parts."""
+GRAMMAR_KIND_TOOLS: GrammarKind.ValueType  # 8
+"""OpenAI-style tools; see ToolCalls in session.proto."""
 Global___GrammarKind: _TypeAlias = GrammarKind  # noqa: Y015
+
+class _SchemaPolicy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SchemaPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SchemaPolicy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SCHEMA_POLICY_UNSPECIFIED: _SchemaPolicy.ValueType  # 0
+    """STRICT."""
+    SCHEMA_POLICY_STRICT: _SchemaPolicy.ValueType  # 1
+    """The schema is refused, each such keyword named with its JSON pointer."""
+    SCHEMA_POLICY_APPROXIMATE: _SchemaPolicy.ValueType  # 2
+    """The schema is taken without them, and the report says so."""
+
+class SchemaPolicy(_SchemaPolicy, metaclass=_SchemaPolicyEnumTypeWrapper):
+    """What becomes of JSON Schema keywords that can't be enforced."""
+
+SCHEMA_POLICY_UNSPECIFIED: SchemaPolicy.ValueType  # 0
+"""STRICT."""
+SCHEMA_POLICY_STRICT: SchemaPolicy.ValueType  # 1
+"""The schema is refused, each such keyword named with its JSON pointer."""
+SCHEMA_POLICY_APPROXIMATE: SchemaPolicy.ValueType  # 2
+"""The schema is taken without them, and the report says so."""
+Global___SchemaPolicy: _TypeAlias = SchemaPolicy  # noqa: Y015
+
+class _JsonWhitespace:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _JsonWhitespaceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JsonWhitespace.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    JSON_WHITESPACE_UNSPECIFIED: _JsonWhitespace.ValueType  # 0
+    """BOUNDED."""
+    JSON_WHITESPACE_BOUNDED: _JsonWhitespace.ValueType  # 1
+    """Up to 16 spaces, or up to two line ends and an indentation of 64, anywhere between parts."""
+    JSON_WHITESPACE_COMPACT: _JsonWhitespace.ValueType  # 2
+    """None."""
+    JSON_WHITESPACE_NATURAL: _JsonWhitespace.ValueType  # 3
+    """One space after each comma and colon."""
+
+class JsonWhitespace(_JsonWhitespace, metaclass=_JsonWhitespaceEnumTypeWrapper):
+    """Which white space may stand between JSON's parts."""
+
+JSON_WHITESPACE_UNSPECIFIED: JsonWhitespace.ValueType  # 0
+"""BOUNDED."""
+JSON_WHITESPACE_BOUNDED: JsonWhitespace.ValueType  # 1
+"""Up to 16 spaces, or up to two line ends and an indentation of 64, anywhere between parts."""
+JSON_WHITESPACE_COMPACT: JsonWhitespace.ValueType  # 2
+"""None."""
+JSON_WHITESPACE_NATURAL: JsonWhitespace.ValueType  # 3
+"""One space after each comma and colon."""
+Global___JsonWhitespace: _TypeAlias = JsonWhitespace  # noqa: Y015
+
+class _KeywordVerdict:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _KeywordVerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_KeywordVerdict.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    KEYWORD_VERDICT_UNSPECIFIED: _KeywordVerdict.ValueType  # 0
+    KEYWORD_VERDICT_ENFORCED: _KeywordVerdict.ValueType  # 1
+    """Exactly the keyword's meaning."""
+    KEYWORD_VERDICT_NARROWED: _KeywordVerdict.ValueType  # 2
+    """Never an invalid output, but some valid spelling or order is not produced."""
+    KEYWORD_VERDICT_APPROXIMATED: _KeywordVerdict.ValueType  # 3
+    """Wider than the keyword, or not applied: the output may violate it. Only under APPROXIMATE."""
+    KEYWORD_VERDICT_ANNOTATION: _KeywordVerdict.ValueType  # 4
+    """It asserts nothing: titles, unknown keywords, unknown formats."""
+
+class KeywordVerdict(_KeywordVerdict, metaclass=_KeywordVerdictEnumTypeWrapper):
+    """What is made of one keyword of a JSON Schema."""
+
+KEYWORD_VERDICT_UNSPECIFIED: KeywordVerdict.ValueType  # 0
+KEYWORD_VERDICT_ENFORCED: KeywordVerdict.ValueType  # 1
+"""Exactly the keyword's meaning."""
+KEYWORD_VERDICT_NARROWED: KeywordVerdict.ValueType  # 2
+"""Never an invalid output, but some valid spelling or order is not produced."""
+KEYWORD_VERDICT_APPROXIMATED: KeywordVerdict.ValueType  # 3
+"""Wider than the keyword, or not applied: the output may violate it. Only under APPROXIMATE."""
+KEYWORD_VERDICT_ANNOTATION: KeywordVerdict.ValueType  # 4
+"""It asserts nothing: titles, unknown keywords, unknown formats."""
+Global___KeywordVerdict: _TypeAlias = KeywordVerdict  # noqa: Y015
 
 @_typing.final
 class JsonObject(_message.Message):
@@ -95,6 +189,62 @@ class Choice(_message.Message):
 Global___Choice: _TypeAlias = Choice  # noqa: Y015
 
 @_typing.final
+class Gbnf(_message.Message):
+    """A grammar in llama.cpp's language, token elements included."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    ROOT_FIELD_NUMBER: _builtins.int
+    text: _builtins.bytes
+    """The grammar, UTF-8."""
+    root: _builtins.bytes
+    """Name of the rule to begin with. Default (empty): "root"."""
+    def __init__(
+        self,
+        *,
+        text: _builtins.bytes = ...,
+        root: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["root", b"root", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Gbnf: _TypeAlias = Gbnf  # noqa: Y015
+
+@_typing.final
+class JsonOptions(_message.Message):
+    """How JSON Schemas are read and their instances spelled."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POLICY_FIELD_NUMBER: _builtins.int
+    WHITESPACE_FIELD_NUMBER: _builtins.int
+    FORMATS_ARE_ANNOTATIONS_FIELD_NUMBER: _builtins.int
+    policy: Global___SchemaPolicy.ValueType
+    """Default: STRICT."""
+    whitespace: Global___JsonWhitespace.ValueType
+    """Default: BOUNDED."""
+    formats_are_annotations: _builtins.bool
+    """Known `format` values are annotations too. Default: they are asserted. Unknown ones are always annotations."""
+    def __init__(
+        self,
+        *,
+        policy: Global___SchemaPolicy.ValueType = ...,
+        whitespace: Global___JsonWhitespace.ValueType = ...,
+        formats_are_annotations: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["formats_are_annotations", b"formats_are_annotations", "policy", b"policy", "whitespace", b"whitespace"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JsonOptions: _TypeAlias = JsonOptions  # noqa: Y015
+
+@_typing.final
 class Grammar(_message.Message):
     """A grammar's source. Texts are UTF-8 in `bytes`, so that a bad one gets a typed error.
     Size limit of each: ServerLimits.max_grammar_bytes.
@@ -107,12 +257,17 @@ class Grammar(_message.Message):
     REGEX_FIELD_NUMBER: _builtins.int
     LARK_FIELD_NUMBER: _builtins.int
     CHOICE_FIELD_NUMBER: _builtins.int
+    GBNF_FIELD_NUMBER: _builtins.int
+    STRUCTURAL_TAG_FIELD_NUMBER: _builtins.int
+    JSON_OPTIONS_FIELD_NUMBER: _builtins.int
     json_schema: _builtins.bytes
     """A JSON Schema document. Member order is meaning (properties come in schema order); duplicate keys are refused."""
     regex: _builtins.bytes
     """A regular expression, matched against the whole text; a leading ^ and a trailing $ are allowed and change nothing."""
     lark: _builtins.bytes
     """A Lark grammar."""
+    structural_tag: _builtins.bytes
+    """A structural tag, as JSON, in either format: {"structures", "triggers"}, or {"type": "structural_tag", "format"}."""
     @_builtins.property
     def json_object(self) -> Global___JsonObject:
         """Any JSON object."""
@@ -120,6 +275,14 @@ class Grammar(_message.Message):
     @_builtins.property
     def choice(self) -> Global___Choice:
         """A list of texts."""
+
+    @_builtins.property
+    def gbnf(self) -> Global___Gbnf:
+        """A grammar in llama.cpp's language."""
+
+    @_builtins.property
+    def json_options(self) -> Global___JsonOptions:
+        """For json_schema, json_object and the schemas inside a structural tag."""
 
     def __init__(
         self,
@@ -129,16 +292,53 @@ class Grammar(_message.Message):
         regex: _builtins.bytes = ...,
         lark: _builtins.bytes = ...,
         choice: Global___Choice | None = ...,
+        gbnf: Global___Gbnf | None = ...,
+        structural_tag: _builtins.bytes = ...,
+        json_options: Global___JsonOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["choice", b"choice", "json_object", b"json_object", "json_schema", b"json_schema", "lark", b"lark", "regex", b"regex", "source", b"source"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["choice", b"choice", "gbnf", b"gbnf", "json_object", b"json_object", "json_options", b"json_options", "json_schema", b"json_schema", "lark", b"lark", "regex", b"regex", "source", b"source", "structural_tag", b"structural_tag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["choice", b"choice", "json_object", b"json_object", "json_schema", b"json_schema", "lark", b"lark", "regex", b"regex", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choice", b"choice", "gbnf", b"gbnf", "json_object", b"json_object", "json_options", b"json_options", "json_schema", b"json_schema", "lark", b"lark", "regex", b"regex", "source", b"source", "structural_tag", b"structural_tag"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_source: _TypeAlias = _typing.Literal["json_schema", "json_object", "regex", "lark", "choice"]  # noqa: Y015
+    _WhichOneofReturnType_source: _TypeAlias = _typing.Literal["json_schema", "json_object", "regex", "lark", "choice", "gbnf", "structural_tag"]  # noqa: Y015
     _WhichOneofArgType_source: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_source) -> _WhichOneofReturnType_source | None: ...
 
 Global___Grammar: _TypeAlias = Grammar  # noqa: Y015
+
+@_typing.final
+class KeywordReport(_message.Message):
+    """One keyword at one place."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POINTER_FIELD_NUMBER: _builtins.int
+    KEYWORD_FIELD_NUMBER: _builtins.int
+    VERDICT_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    pointer: _builtins.str
+    """JSON pointer of the keyword."""
+    keyword: _builtins.str
+    """The keyword."""
+    verdict: Global___KeywordVerdict.ValueType
+    """What is made of it."""
+    detail: _builtins.str
+    """Why, in one sentence; empty where there is nothing to say."""
+    def __init__(
+        self,
+        *,
+        pointer: _builtins.str = ...,
+        keyword: _builtins.str = ...,
+        verdict: Global___KeywordVerdict.ValueType = ...,
+        detail: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "keyword", b"keyword", "pointer", b"pointer", "verdict", b"verdict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeywordReport: _TypeAlias = KeywordReport  # noqa: Y015
 
 @_typing.final
 class CompileGrammarRequest(_message.Message):
@@ -173,22 +373,28 @@ class CompileGrammarResponse(_message.Message):
     GRAMMAR_ID_FIELD_NUMBER: _builtins.int
     CACHED_FIELD_NUMBER: _builtins.int
     COMPILE_US_FIELD_NUMBER: _builtins.int
+    REPORT_FIELD_NUMBER: _builtins.int
     grammar_id: _builtins.str
     """sha256 of the grammar's canonical form; 64 lower-case hex digits. The same grammar has the same id everywhere."""
     cached: _builtins.bool
     """True if it was compiled for this vocabulary already."""
     compile_us: _builtins.int
     """Time that compiling took, in microseconds; 0 if cached."""
+    @_builtins.property
+    def report(self) -> _containers.RepeatedCompositeFieldContainer[Global___KeywordReport]:
+        """For a json_schema: what is made of each keyword. Empty for other kinds, which are enforced as they stand."""
+
     def __init__(
         self,
         *,
         grammar_id: _builtins.str = ...,
         cached: _builtins.bool = ...,
         compile_us: _builtins.int = ...,
+        report: _abc.Iterable[Global___KeywordReport] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached", b"cached", "compile_us", b"compile_us", "grammar_id", b"grammar_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached", b"cached", "compile_us", b"compile_us", "grammar_id", b"grammar_id", "report", b"report"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -174,10 +174,15 @@ class SamplerConfig(_message.Message):
     MAX_TOKENS_FIELD_NUMBER: _builtins.int
     STOP_STRINGS_FIELD_NUMBER: _builtins.int
     STOP_IDS_FIELD_NUMBER: _builtins.int
+    MIN_TOKENS_FIELD_NUMBER: _builtins.int
     seed: _builtins.int
     """Seed of the draws. Without one the daemon picks one, logs it and returns it in OpenSessionResponse."""
     max_tokens: _builtins.int
     """The session finishes with LENGTH after this many tokens; 0 finishes it before the first. Default: no limit."""
+    min_tokens: _builtins.int
+    """No end before this many tokens: EOG is illegal and stops are ignored, unless nothing else is legal. At most
+    max_tokens. Default: 0.
+    """
     @_builtins.property
     def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___SamplerStage]:
         """At most 32. Empty: pick by draw from the masked logits as they are."""
@@ -202,10 +207,11 @@ class SamplerConfig(_message.Message):
         max_tokens: _builtins.int | None = ...,
         stop_strings: _abc.Iterable[_builtins.bytes] | None = ...,
         stop_ids: _abc.Iterable[_builtins.int] | None = ...,
+        min_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_seed", b"_seed", "max_tokens", b"max_tokens", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_seed", b"_seed", "max_tokens", b"max_tokens", "seed", b"seed", "stages", b"stages", "stop_ids", b"stop_ids", "stop_strings", b"stop_strings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_seed", b"_seed", "max_tokens", b"max_tokens", "min_tokens", b"min_tokens", "seed", b"seed", "stages", b"stages", "stop_ids", b"stop_ids", "stop_strings", b"stop_strings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_tokens: _TypeAlias = _typing.Literal["max_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_tokens: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens"]  # noqa: Y015

@@ -23,6 +23,36 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _ToolCallFormat:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ToolCallFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolCallFormat.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TOOL_CALL_FORMAT_UNSPECIFIED: _ToolCallFormat.ValueType  # 0
+    TOOL_CALL_FORMAT_HERMES: _ToolCallFormat.ValueType  # 1
+    """Hermes, Qwen 2.5 and 3: <tool_call>{"name": ..., "arguments": {...}}</tool_call>."""
+    TOOL_CALL_FORMAT_LLAMA3_JSON: _ToolCallFormat.ValueType  # 2
+    """Llama 3: {"name": ..., "parameters": {...}}."""
+    TOOL_CALL_FORMAT_MISTRAL: _ToolCallFormat.ValueType  # 3
+    """Mistral 7B v0.3, Nemo: [TOOL_CALLS] [{"name": ..., "arguments": {...}}]."""
+    TOOL_CALL_FORMAT_MISTRAL_ARGS: _ToolCallFormat.ValueType  # 4
+    """Mistral Small 3.2, Devstral, Ministral 3: [TOOL_CALLS]name[ARGS]{...}."""
+
+class ToolCallFormat(_ToolCallFormat, metaclass=_ToolCallFormatEnumTypeWrapper):
+    """Wire formats of tool calls that have a name."""
+
+TOOL_CALL_FORMAT_UNSPECIFIED: ToolCallFormat.ValueType  # 0
+TOOL_CALL_FORMAT_HERMES: ToolCallFormat.ValueType  # 1
+"""Hermes, Qwen 2.5 and 3: <tool_call>{"name": ..., "arguments": {...}}</tool_call>."""
+TOOL_CALL_FORMAT_LLAMA3_JSON: ToolCallFormat.ValueType  # 2
+"""Llama 3: {"name": ..., "parameters": {...}}."""
+TOOL_CALL_FORMAT_MISTRAL: ToolCallFormat.ValueType  # 3
+"""Mistral 7B v0.3, Nemo: [TOOL_CALLS] [{"name": ..., "arguments": {...}}]."""
+TOOL_CALL_FORMAT_MISTRAL_ARGS: ToolCallFormat.ValueType  # 4
+"""Mistral Small 3.2, Devstral, Ministral 3: [TOOL_CALLS]name[ARGS]{...}."""
+Global___ToolCallFormat: _TypeAlias = ToolCallFormat  # noqa: Y015
+
 class _FinishReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -83,6 +113,10 @@ class Constraint(_message.Message):
     GRAMMAR_ID_FIELD_NUMBER: _builtins.int
     GRAMMAR_FIELD_NUMBER: _builtins.int
     UNCONSTRAINED_FIELD_NUMBER: _builtins.int
+    LAZY_FIELD_NUMBER: _builtins.int
+    TOKEN_RULE_FIELD_NUMBER: _builtins.int
+    ALL_OF_FIELD_NUMBER: _builtins.int
+    TOOL_CALLS_FIELD_NUMBER: _builtins.int
     grammar_id: _builtins.str
     """A grammar that CompileGrammar compiled for the session's vocabulary."""
     @_builtins.property
@@ -93,22 +127,469 @@ class Constraint(_message.Message):
     def unconstrained(self) -> Global___Unconstrained:
         """No constraint; the mask names every real id."""
 
+    @_builtins.property
+    def lazy(self) -> Global___LazyGrammar:
+        """A grammar that sleeps until a trigger wakes it."""
+
+    @_builtins.property
+    def token_rule(self) -> Global___TokenRule:
+        """A rule on token ids alone."""
+
+    @_builtins.property
+    def all_of(self) -> Global___AllOf:
+        """All of these at once: the mask is the AND of theirs."""
+
+    @_builtins.property
+    def tool_calls(self) -> Global___ToolCalls:
+        """Calls of tools, in the model's own wire format."""
+
     def __init__(
         self,
         *,
         grammar_id: _builtins.str = ...,
         grammar: _grammar_pb2.Grammar | None = ...,
         unconstrained: Global___Unconstrained | None = ...,
+        lazy: Global___LazyGrammar | None = ...,
+        token_rule: Global___TokenRule | None = ...,
+        all_of: Global___AllOf | None = ...,
+        tool_calls: Global___ToolCalls | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["grammar", b"grammar", "grammar_id", b"grammar_id", "kind", b"kind", "unconstrained", b"unconstrained"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["all_of", b"all_of", "grammar", b"grammar", "grammar_id", b"grammar_id", "kind", b"kind", "lazy", b"lazy", "token_rule", b"token_rule", "tool_calls", b"tool_calls", "unconstrained", b"unconstrained"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["grammar", b"grammar", "grammar_id", b"grammar_id", "kind", b"kind", "unconstrained", b"unconstrained"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_of", b"all_of", "grammar", b"grammar", "grammar_id", b"grammar_id", "kind", b"kind", "lazy", b"lazy", "token_rule", b"token_rule", "tool_calls", b"tool_calls", "unconstrained", b"unconstrained"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["grammar_id", "grammar", "unconstrained"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["grammar_id", "grammar", "unconstrained", "lazy", "token_rule", "all_of", "tool_calls"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
 Global___Constraint: _TypeAlias = Constraint  # noqa: Y015
+
+@_typing.final
+class ToolCallTemplate(_message.Message):
+    """A wire format of one's own: an object between two markers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEGIN_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    NAME_KEY_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_KEY_FIELD_NUMBER: _builtins.int
+    SEPARATOR_FIELD_NUMBER: _builtins.int
+    begin: _builtins.bytes
+    """Before each call; not empty. A marker that is exactly one special token is that token."""
+    end: _builtins.bytes
+    """After each call. Default: nothing."""
+    name_key: _builtins.bytes
+    """Member of the function's name. Default (empty): "name"."""
+    arguments_key: _builtins.bytes
+    """Member of its arguments. Default (empty): "arguments"."""
+    separator: _builtins.bytes
+    """Between two calls. Default: nothing."""
+    def __init__(
+        self,
+        *,
+        begin: _builtins.bytes = ...,
+        end: _builtins.bytes = ...,
+        name_key: _builtins.bytes = ...,
+        arguments_key: _builtins.bytes = ...,
+        separator: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_key", b"arguments_key", "begin", b"begin", "end", b"end", "name_key", b"name_key", "separator", b"separator"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolCallTemplate: _TypeAlias = ToolCallTemplate  # noqa: Y015
+
+@_typing.final
+class ToolCalls(_message.Message):
+    """OpenAI-style tools. With tool_choice "auto" the text is free until the format's marker begins a call; with "required"
+    it is calls and nothing else; with a named function exactly one call of it; with "none" free text without calls.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOLS_FIELD_NUMBER: _builtins.int
+    TOOL_CHOICE_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
+    TEMPLATE_FIELD_NUMBER: _builtins.int
+    SINGLE_FIELD_NUMBER: _builtins.int
+    JSON_OPTIONS_FIELD_NUMBER: _builtins.int
+    tools: _builtins.bytes
+    """The `tools` of an OpenAI-style request: a JSON list of {"type": "function", "function": {"name", "parameters"}}."""
+    tool_choice: _builtins.bytes
+    """The `tool_choice`: "auto", "required", "none", or {"type": "function", "function": {"name"}} as JSON.
+    Default (empty): "auto".
+    """
+    format: Global___ToolCallFormat.ValueType
+    """A format that has a name."""
+    single: _builtins.bool
+    """At most one call an answer. Default: several."""
+    @_builtins.property
+    def template(self) -> Global___ToolCallTemplate:
+        """A format of one's own."""
+
+    @_builtins.property
+    def json_options(self) -> _grammar_pb2.JsonOptions:
+        """For the arguments' JSON."""
+
+    def __init__(
+        self,
+        *,
+        tools: _builtins.bytes = ...,
+        tool_choice: _builtins.bytes = ...,
+        format: Global___ToolCallFormat.ValueType = ...,
+        template: Global___ToolCallTemplate | None = ...,
+        single: _builtins.bool = ...,
+        json_options: _grammar_pb2.JsonOptions | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "json_options", b"json_options", "template", b"template", "wire_format", b"wire_format"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "json_options", b"json_options", "single", b"single", "template", b"template", "tool_choice", b"tool_choice", "tools", b"tools", "wire_format", b"wire_format"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_wire_format: _TypeAlias = _typing.Literal["format", "template"]  # noqa: Y015
+    _WhichOneofArgType_wire_format: _TypeAlias = _typing.Literal["wire_format", b"wire_format"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_wire_format) -> _WhichOneofReturnType_wire_format | None: ...
+
+Global___ToolCalls: _TypeAlias = ToolCalls  # noqa: Y015
+
+@_typing.final
+class Trigger(_message.Message):
+    """What wakes a lazy grammar."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORD_FIELD_NUMBER: _builtins.int
+    PATTERN_FIELD_NUMBER: _builtins.int
+    PATTERN_FULL_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    AT_START_FIELD_NUMBER: _builtins.int
+    EXCLUSIVE_FIELD_NUMBER: _builtins.int
+    word: _builtins.bytes
+    """Literal text (UTF-8, not empty), anywhere in the text so far. A word that is exactly the spelling of one special
+    token is that token, and nothing else.
+    """
+    pattern: _builtins.bytes
+    """A regular expression (RE2 syntax) that some part of the text so far matches."""
+    pattern_full: _builtins.bytes
+    """A regular expression (RE2 syntax) that the whole text so far matches."""
+    token: _builtins.int
+    """A token, by its id alone."""
+    at_start: _builtins.bool
+    """Only at the very beginning of the text. Default: anywhere."""
+    exclusive: _builtins.bool
+    """The grammar is fed what comes after the trigger. Default: from the trigger's first non-empty group on, else from
+    its start. A token across that point is cut in its bytes; tokens behind it are fed as they are.
+    """
+    def __init__(
+        self,
+        *,
+        word: _builtins.bytes = ...,
+        pattern: _builtins.bytes = ...,
+        pattern_full: _builtins.bytes = ...,
+        token: _builtins.int = ...,
+        at_start: _builtins.bool = ...,
+        exclusive: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "pattern", b"pattern", "pattern_full", b"pattern_full", "token", b"token", "word", b"word"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_start", b"at_start", "exclusive", b"exclusive", "kind", b"kind", "pattern", b"pattern", "pattern_full", b"pattern_full", "token", b"token", "word", b"word"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["word", "pattern", "pattern_full", "token"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
+
+Global___Trigger: _TypeAlias = Trigger  # noqa: Y015
+
+@_typing.final
+class LazyGrammar(_message.Message):
+    """A grammar that sleeps until a trigger wakes it, such as that of a tool call in free text. While it sleeps every token
+    is legal, the end included, but for those that would complete a word or token trigger with a tail that the grammar
+    refuses. Of several triggers the earliest start wins, then the longest.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRAMMAR_ID_FIELD_NUMBER: _builtins.int
+    GRAMMAR_FIELD_NUMBER: _builtins.int
+    TRIGGERS_FIELD_NUMBER: _builtins.int
+    REARM_FIELD_NUMBER: _builtins.int
+    grammar_id: _builtins.str
+    """A grammar that CompileGrammar compiled for the session's vocabulary."""
+    rearm: _builtins.bool
+    """It sleeps again where it is exhausted, for another call in the same text. Default: it wakes once."""
+    @_builtins.property
+    def grammar(self) -> _grammar_pb2.Grammar:
+        """A grammar, compiled on the way if need be."""
+
+    @_builtins.property
+    def triggers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Trigger]:
+        """At least one, at most 64."""
+
+    def __init__(
+        self,
+        *,
+        grammar_id: _builtins.str = ...,
+        grammar: _grammar_pb2.Grammar | None = ...,
+        triggers: _abc.Iterable[Global___Trigger] | None = ...,
+        rearm: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["grammar", b"grammar", "grammar_id", b"grammar_id", "source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grammar", b"grammar", "grammar_id", b"grammar_id", "rearm", b"rearm", "source", b"source", "triggers", b"triggers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_source: _TypeAlias = _typing.Literal["grammar_id", "grammar"]  # noqa: Y015
+    _WhichOneofArgType_source: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_source) -> _WhichOneofReturnType_source | None: ...
+
+Global___LazyGrammar: _TypeAlias = LazyGrammar  # noqa: Y015
+
+@_typing.final
+class TokenIds(_message.Message):
+    """Token ids."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Each the id of a token of the vocabulary."""
+
+    def __init__(
+        self,
+        *,
+        ids: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ids", b"ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenIds: _TypeAlias = TokenIds  # noqa: Y015
+
+@_typing.final
+class AllowList(_message.Message):
+    """The text is one of these token sequences. EOG is legal exactly where one is complete; a trailing EOG in a sequence
+    changes nothing, one elsewhere is refused. Of [1] and [1, 2], 2 is still legal after 1.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def sequences(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenIds]:
+        """At least one; an empty sequence is the empty text."""
+
+    def __init__(
+        self,
+        *,
+        sequences: _abc.Iterable[Global___TokenIds] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sequences", b"sequences"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AllowList: _TypeAlias = AllowList  # noqa: Y015
+
+@_typing.final
+class Length(_message.Message):
+    """Bounds on the number of tokens."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MIN_FIELD_NUMBER: _builtins.int
+    MAX_FIELD_NUMBER: _builtins.int
+    min: _builtins.int
+    """No end before this many tokens, unless nothing else is legal. Default: 0."""
+    max: _builtins.int
+    """The session finishes with LENGTH after this many. Default: no bound."""
+    def __init__(
+        self,
+        *,
+        min: _builtins.int = ...,
+        max: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max", b"_max", "max", b"max"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max", b"_max", "max", b"max", "min", b"min"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max: _TypeAlias = _typing.Literal["max"]  # noqa: Y015
+    _WhichOneofArgType__max: _TypeAlias = _typing.Literal["_max", b"_max"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max) -> _WhichOneofReturnType__max | None: ...
+
+Global___Length: _TypeAlias = Length  # noqa: Y015
+
+@_typing.final
+class IdRange(_message.Message):
+    """Ids from first on, up to but not including end."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    first: _builtins.int
+    """The first id."""
+    end: _builtins.int
+    """The id after the last one; above first, at most the logits width."""
+    def __init__(
+        self,
+        *,
+        first: _builtins.int = ...,
+        end: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "first", b"first"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IdRange: _TypeAlias = IdRange  # noqa: Y015
+
+@_typing.final
+class IdRanges(_message.Message):
+    """Ranges of ids."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANGES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ranges(self) -> _containers.RepeatedCompositeFieldContainer[Global___IdRange]:
+        """At least one."""
+
+    def __init__(
+        self,
+        *,
+        ranges: _abc.Iterable[Global___IdRange] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ranges", b"ranges"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IdRanges: _TypeAlias = IdRanges  # noqa: Y015
+
+@_typing.final
+class TokenRule(_message.Message):
+    """A rule on token ids alone. Token rules never make a session incomplete."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALLOWED_FIELD_NUMBER: _builtins.int
+    ALLOW_LIST_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    LENGTH_FIELD_NUMBER: _builtins.int
+    DENY_RANGES_FIELD_NUMBER: _builtins.int
+    BANNED_SPECIALS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def allowed(self) -> Global___TokenIds:
+        """Only these tokens, and EOG. At least one."""
+
+    @_builtins.property
+    def allow_list(self) -> Global___AllowList:
+        """One of these token sequences."""
+
+    @_builtins.property
+    def sequence(self) -> Global___TokenIds:
+        """The text begins with these tokens; what follows is free. At least one."""
+
+    @_builtins.property
+    def length(self) -> Global___Length:
+        """Bounds on the number of tokens."""
+
+    @_builtins.property
+    def deny_ranges(self) -> Global___IdRanges:
+        """None of these tokens."""
+
+    @_builtins.property
+    def banned_specials(self) -> Global___TokenIds:
+        """None of these special tokens; EOG ids can't be banned."""
+
+    def __init__(
+        self,
+        *,
+        allowed: Global___TokenIds | None = ...,
+        allow_list: Global___AllowList | None = ...,
+        sequence: Global___TokenIds | None = ...,
+        length: Global___Length | None = ...,
+        deny_ranges: Global___IdRanges | None = ...,
+        banned_specials: Global___TokenIds | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allow_list", b"allow_list", "allowed", b"allowed", "banned_specials", b"banned_specials", "deny_ranges", b"deny_ranges", "length", b"length", "rule", b"rule", "sequence", b"sequence"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_list", b"allow_list", "allowed", b"allowed", "banned_specials", b"banned_specials", "deny_ranges", b"deny_ranges", "length", b"length", "rule", b"rule", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_rule: _TypeAlias = _typing.Literal["allowed", "allow_list", "sequence", "length", "deny_ranges", "banned_specials"]  # noqa: Y015
+    _WhichOneofArgType_rule: _TypeAlias = _typing.Literal["rule", b"rule"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_rule) -> _WhichOneofReturnType_rule | None: ...
+
+Global___TokenRule: _TypeAlias = TokenRule  # noqa: Y015
+
+@_typing.final
+class AllOf(_message.Message):
+    """Several constraints at once."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSTRAINTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def constraints(self) -> _containers.RepeatedCompositeFieldContainer[Global___Constraint]:
+        """At least one, at most 32, none of them all_of itself."""
+
+    def __init__(
+        self,
+        *,
+        constraints: _abc.Iterable[Global___Constraint] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AllOf: _TypeAlias = AllOf  # noqa: Y015
+
+@_typing.final
+class ReasoningEnd(_message.Message):
+    """Where the model's reasoning ends. Until then every constraint of the session sleeps: no grammar is masked, EOG is
+    illegal for grammars that are not lazy.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXTS_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    BEGIN_FIELD_NUMBER: _builtins.int
+    begin: _builtins.bytes
+    """A text that begins it, such as "<think>". With it, a prompt whose last such text has no end behind it leaves the
+    session reasoning; a prompt without any leaves it awake. Without it, an end anywhere in the prompt ends it.
+    """
+    @_builtins.property
+    def texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Texts (UTF-8) that end it, such as "</think>"; the spelling of a special token is that token."""
+
+    @_builtins.property
+    def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Tokens that end it."""
+
+    def __init__(
+        self,
+        *,
+        texts: _abc.Iterable[_builtins.bytes] | None = ...,
+        tokens: _abc.Iterable[_builtins.int] | None = ...,
+        begin: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "texts", b"texts", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReasoningEnd: _TypeAlias = ReasoningEnd  # noqa: Y015
 
 @_typing.final
 class OpenSessionRequest(_message.Message):
@@ -119,6 +600,7 @@ class OpenSessionRequest(_message.Message):
     CONSTRAINT_FIELD_NUMBER: _builtins.int
     SAMPLER_FIELD_NUMBER: _builtins.int
     PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    REASONING_END_FIELD_NUMBER: _builtins.int
     session_id: _builtins.bytes
     """16 random bytes, chosen by the caller. Required."""
     vocabulary_id: _builtins.str
@@ -137,6 +619,10 @@ class OpenSessionRequest(_message.Message):
         Limit: ServerLimits.max_prompt_tokens.
         """
 
+    @_builtins.property
+    def reasoning_end(self) -> Global___ReasoningEnd:
+        """Where the model's reasoning ends. Default: it does not reason."""
+
     def __init__(
         self,
         *,
@@ -145,10 +631,11 @@ class OpenSessionRequest(_message.Message):
         constraint: Global___Constraint | None = ...,
         sampler: _sampler_pb2.SamplerConfig | None = ...,
         prompt_tokens: _abc.Iterable[_builtins.int] | None = ...,
+        reasoning_end: Global___ReasoningEnd | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["constraint", b"constraint", "sampler", b"sampler"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["constraint", b"constraint", "reasoning_end", b"reasoning_end", "sampler", b"sampler"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["constraint", b"constraint", "prompt_tokens", b"prompt_tokens", "sampler", b"sampler", "session_id", b"session_id", "vocabulary_id", b"vocabulary_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["constraint", b"constraint", "prompt_tokens", b"prompt_tokens", "reasoning_end", b"reasoning_end", "sampler", b"sampler", "session_id", b"session_id", "vocabulary_id", b"vocabulary_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -237,6 +724,8 @@ class Finish(_message.Message):
     STOP_ID_FIELD_NUMBER: _builtins.int
     CUT_OFFSET_FIELD_NUMBER: _builtins.int
     CONSTRAINT_INCOMPLETE_FIELD_NUMBER: _builtins.int
+    SCHEMA_SATISFIED_FIELD_NUMBER: _builtins.int
+    SCHEMA_VIOLATION_FIELD_NUMBER: _builtins.int
     reason: Global___FinishReason.ValueType
     """Why."""
     stop_string: _builtins.bytes
@@ -247,6 +736,12 @@ class Finish(_message.Message):
     """Length of the final text in bytes, counted from position 0: the stop and what follows it are cut off here."""
     constraint_incomplete: _builtins.bool
     """True iff the constraint is not satisfied by the text, the terminal token's bytes included."""
+    schema_satisfied: _builtins.bool
+    """For a session with JSON Schemas that is complete: whether the final text satisfies them as they were given, as found
+    by an independent validator (also under APPROXIMATE). Unset for other sessions.
+    """
+    schema_violation: _builtins.str
+    """If not: where and why, for people."""
     def __init__(
         self,
         *,
@@ -255,13 +750,20 @@ class Finish(_message.Message):
         stop_id: _builtins.int | None = ...,
         cut_offset: _builtins.int = ...,
         constraint_incomplete: _builtins.bool = ...,
+        schema_satisfied: _builtins.bool | None = ...,
+        schema_violation: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_stop_id", b"_stop_id", "stop_id", b"stop_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_schema_satisfied", b"_schema_satisfied", "_stop_id", b"_stop_id", "schema_satisfied", b"schema_satisfied", "stop_id", b"stop_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_stop_id", b"_stop_id", "constraint_incomplete", b"constraint_incomplete", "cut_offset", b"cut_offset", "reason", b"reason", "stop_id", b"stop_id", "stop_string", b"stop_string"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_schema_satisfied", b"_schema_satisfied", "_stop_id", b"_stop_id", "constraint_incomplete", b"constraint_incomplete", "cut_offset", b"cut_offset", "reason", b"reason", "schema_satisfied", b"schema_satisfied", "schema_violation", b"schema_violation", "stop_id", b"stop_id", "stop_string", b"stop_string"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__schema_satisfied: _TypeAlias = _typing.Literal["schema_satisfied"]  # noqa: Y015
+    _WhichOneofArgType__schema_satisfied: _TypeAlias = _typing.Literal["_schema_satisfied", b"_schema_satisfied"]  # noqa: Y015
     _WhichOneofReturnType__stop_id: _TypeAlias = _typing.Literal["stop_id"]  # noqa: Y015
     _WhichOneofArgType__stop_id: _TypeAlias = _typing.Literal["_stop_id", b"_stop_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__schema_satisfied) -> _WhichOneofReturnType__schema_satisfied | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__stop_id) -> _WhichOneofReturnType__stop_id | None: ...
 
 Global___Finish: _TypeAlias = Finish  # noqa: Y015
@@ -479,19 +981,18 @@ class Session(_message.Message):
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     VOCABULARY_ID_FIELD_NUMBER: _builtins.int
-    GRAMMAR_ID_FIELD_NUMBER: _builtins.int
+    GRAMMAR_IDS_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
     PROMPT_LENGTH_FIELD_NUMBER: _builtins.int
     SAMPLER_FIELD_NUMBER: _builtins.int
     SETTLED_BYTES_FIELD_NUMBER: _builtins.int
     FINISH_FIELD_NUMBER: _builtins.int
     IDLE_MS_FIELD_NUMBER: _builtins.int
+    AWAITING_TRIGGER_FIELD_NUMBER: _builtins.int
     session_id: _builtins.bytes
     """The caller's id."""
     vocabulary_id: _builtins.str
     """Its vocabulary."""
-    grammar_id: _builtins.str
-    """Its grammar's id; empty if unconstrained."""
     position: _builtins.int
     """Tokens accepted so far, the terminal one included."""
     prompt_length: _builtins.int
@@ -500,6 +1001,12 @@ class Session(_message.Message):
     """See Directive.settled_bytes."""
     idle_ms: _builtins.int
     """Milliseconds since its last step, or since it was opened."""
+    awaiting_trigger: _builtins.bool
+    """Whether some grammar of it still sleeps."""
+    @_builtins.property
+    def grammar_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The ids of its grammars; none if it has no grammar."""
+
     @_builtins.property
     def sampler(self) -> _sampler_pb2.SamplerConfig:
         """The sampler config with the seed in force."""
@@ -513,17 +1020,18 @@ class Session(_message.Message):
         *,
         session_id: _builtins.bytes = ...,
         vocabulary_id: _builtins.str = ...,
-        grammar_id: _builtins.str = ...,
+        grammar_ids: _abc.Iterable[_builtins.str] | None = ...,
         position: _builtins.int = ...,
         prompt_length: _builtins.int = ...,
         sampler: _sampler_pb2.SamplerConfig | None = ...,
         settled_bytes: _builtins.int = ...,
         finish: Global___Finish | None = ...,
         idle_ms: _builtins.int = ...,
+        awaiting_trigger: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["finish", b"finish", "sampler", b"sampler"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish", b"finish", "grammar_id", b"grammar_id", "idle_ms", b"idle_ms", "position", b"position", "prompt_length", b"prompt_length", "sampler", b"sampler", "session_id", b"session_id", "settled_bytes", b"settled_bytes", "vocabulary_id", b"vocabulary_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaiting_trigger", b"awaiting_trigger", "finish", b"finish", "grammar_ids", b"grammar_ids", "idle_ms", b"idle_ms", "position", b"position", "prompt_length", b"prompt_length", "sampler", b"sampler", "session_id", b"session_id", "settled_bytes", b"settled_bytes", "vocabulary_id", b"vocabulary_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

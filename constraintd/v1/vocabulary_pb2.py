@@ -24,29 +24,31 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63onstraintd/v1/vocabulary.proto\x12\x0e\x63onstraintd.v1\"\x81\x01\n\x10VocabularyHeader\x12\x30\n\x06\x66ormat\x18\x01 \x01(\x0e\x32 .constraintd.v1.VocabularyFormat\x12\x19\n\x0clogits_width\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x0f\n\x07\x65og_ids\x18\x03 \x03(\rB\x0f\n\r_logits_width\"M\n\x0fVocabularyChunk\x12,\n\x04\x66ile\x18\x01 \x01(\x0e\x32\x1e.constraintd.v1.VocabularyFile\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\x89\x01\n\x19RegisterVocabularyRequest\x12\x32\n\x06header\x18\x01 \x01(\x0b\x32 .constraintd.v1.VocabularyHeaderH\x00\x12\x30\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x1f.constraintd.v1.VocabularyChunkH\x00\x42\x06\n\x04part\"\x94\x01\n\nVocabulary\x12\x15\n\rvocabulary_id\x18\x01 \x01(\t\x12\x13\n\x0btoken_count\x18\x02 \x01(\r\x12\x14\n\x0clogits_width\x18\x03 \x01(\r\x12\x0f\n\x07\x65og_ids\x18\x04 \x03(\r\x12\x13\n\x06\x62os_id\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x13\n\x0bhas_encoder\x18\x06 \x01(\x08\x42\t\n\x07_bos_id\"]\n\x1aRegisterVocabularyResponse\x12.\n\nvocabulary\x18\x01 \x01(\x0b\x32\x1a.constraintd.v1.Vocabulary\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\"-\n\x14GetVocabularyRequest\x12\x15\n\rvocabulary_id\x18\x01 \x01(\t\"b\n\x15GetVocabularyResponse\x12\x30\n\nvocabulary\x18\x01 \x01(\x0b\x32\x1a.constraintd.v1.VocabularyH\x00\x12\x0f\n\x05table\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part*\xa3\x01\n\x10VocabularyFormat\x12!\n\x1dVOCABULARY_FORMAT_UNSPECIFIED\x10\x00\x12$\n VOCABULARY_FORMAT_TOKENIZER_JSON\x10\x01\x12#\n\x1fVOCABULARY_FORMAT_SENTENCEPIECE\x10\x02\x12!\n\x1dVOCABULARY_FORMAT_TOKEN_TABLE\x10\x03*\x9d\x01\n\x0eVocabularyFile\x12\x1f\n\x1bVOCABULARY_FILE_UNSPECIFIED\x10\x00\x12\x1d\n\x19VOCABULARY_FILE_TOKENIZER\x10\x01\x12%\n!VOCABULARY_FILE_GENERATION_CONFIG\x10\x02\x12$\n VOCABULARY_FILE_TOKENIZER_CONFIG\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63onstraintd/v1/vocabulary.proto\x12\x0e\x63onstraintd.v1\",\n\x0cSpecialToken\x12\n\n\x02id\x18\x01 \x01(\r\x12\x10\n\x08spelling\x18\x02 \x01(\x0c\"\xc8\x01\n\x10VocabularyHeader\x12\x30\n\x06\x66ormat\x18\x01 \x01(\x0e\x32 .constraintd.v1.VocabularyFormat\x12\x19\n\x0clogits_width\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x0f\n\x07\x65og_ids\x18\x03 \x03(\r\x12\x34\n\x0especial_tokens\x18\x04 \x03(\x0b\x32\x1c.constraintd.v1.SpecialToken\x12\x0f\n\x07pattern\x18\x05 \x01(\x0c\x42\x0f\n\r_logits_width\"M\n\x0fVocabularyChunk\x12,\n\x04\x66ile\x18\x01 \x01(\x0e\x32\x1e.constraintd.v1.VocabularyFile\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\x89\x01\n\x19RegisterVocabularyRequest\x12\x32\n\x06header\x18\x01 \x01(\x0b\x32 .constraintd.v1.VocabularyHeaderH\x00\x12\x30\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x1f.constraintd.v1.VocabularyChunkH\x00\x42\x06\n\x04part\"\x94\x01\n\nVocabulary\x12\x15\n\rvocabulary_id\x18\x01 \x01(\t\x12\x13\n\x0btoken_count\x18\x02 \x01(\r\x12\x14\n\x0clogits_width\x18\x03 \x01(\r\x12\x0f\n\x07\x65og_ids\x18\x04 \x03(\r\x12\x13\n\x06\x62os_id\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x13\n\x0bhas_encoder\x18\x06 \x01(\x08\x42\t\n\x07_bos_id\"]\n\x1aRegisterVocabularyResponse\x12.\n\nvocabulary\x18\x01 \x01(\x0b\x32\x1a.constraintd.v1.Vocabulary\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\"-\n\x14GetVocabularyRequest\x12\x15\n\rvocabulary_id\x18\x01 \x01(\t\"b\n\x15GetVocabularyResponse\x12\x30\n\nvocabulary\x18\x01 \x01(\x0b\x32\x1a.constraintd.v1.VocabularyH\x00\x12\x0f\n\x05table\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part*\xe1\x01\n\x10VocabularyFormat\x12!\n\x1dVOCABULARY_FORMAT_UNSPECIFIED\x10\x00\x12$\n VOCABULARY_FORMAT_TOKENIZER_JSON\x10\x01\x12#\n\x1fVOCABULARY_FORMAT_SENTENCEPIECE\x10\x02\x12!\n\x1dVOCABULARY_FORMAT_TOKEN_TABLE\x10\x03\x12\x1e\n\x1aVOCABULARY_FORMAT_TIKTOKEN\x10\x04\x12\x1c\n\x18VOCABULARY_FORMAT_TEKKEN\x10\x05*\x9d\x01\n\x0eVocabularyFile\x12\x1f\n\x1bVOCABULARY_FILE_UNSPECIFIED\x10\x00\x12\x1d\n\x19VOCABULARY_FILE_TOKENIZER\x10\x01\x12%\n!VOCABULARY_FILE_GENERATION_CONFIG\x10\x02\x12$\n VOCABULARY_FILE_TOKENIZER_CONFIG\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'constraintd.v1.vocabulary_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_VOCABULARYFORMAT']._serialized_start=796
-  _globals['_VOCABULARYFORMAT']._serialized_end=959
-  _globals['_VOCABULARYFILE']._serialized_start=962
-  _globals['_VOCABULARYFILE']._serialized_end=1119
-  _globals['_VOCABULARYHEADER']._serialized_start=52
-  _globals['_VOCABULARYHEADER']._serialized_end=181
-  _globals['_VOCABULARYCHUNK']._serialized_start=183
-  _globals['_VOCABULARYCHUNK']._serialized_end=260
-  _globals['_REGISTERVOCABULARYREQUEST']._serialized_start=263
-  _globals['_REGISTERVOCABULARYREQUEST']._serialized_end=400
-  _globals['_VOCABULARY']._serialized_start=403
-  _globals['_VOCABULARY']._serialized_end=551
-  _globals['_REGISTERVOCABULARYRESPONSE']._serialized_start=553
-  _globals['_REGISTERVOCABULARYRESPONSE']._serialized_end=646
-  _globals['_GETVOCABULARYREQUEST']._serialized_start=648
-  _globals['_GETVOCABULARYREQUEST']._serialized_end=693
-  _globals['_GETVOCABULARYRESPONSE']._serialized_start=695
-  _globals['_GETVOCABULARYRESPONSE']._serialized_end=793
+  _globals['_VOCABULARYFORMAT']._serialized_start=913
+  _globals['_VOCABULARYFORMAT']._serialized_end=1138
+  _globals['_VOCABULARYFILE']._serialized_start=1141
+  _globals['_VOCABULARYFILE']._serialized_end=1298
+  _globals['_SPECIALTOKEN']._serialized_start=51
+  _globals['_SPECIALTOKEN']._serialized_end=95
+  _globals['_VOCABULARYHEADER']._serialized_start=98
+  _globals['_VOCABULARYHEADER']._serialized_end=298
+  _globals['_VOCABULARYCHUNK']._serialized_start=300
+  _globals['_VOCABULARYCHUNK']._serialized_end=377
+  _globals['_REGISTERVOCABULARYREQUEST']._serialized_start=380
+  _globals['_REGISTERVOCABULARYREQUEST']._serialized_end=517
+  _globals['_VOCABULARY']._serialized_start=520
+  _globals['_VOCABULARY']._serialized_end=668
+  _globals['_REGISTERVOCABULARYRESPONSE']._serialized_start=670
+  _globals['_REGISTERVOCABULARYRESPONSE']._serialized_end=763
+  _globals['_GETVOCABULARYREQUEST']._serialized_start=765
+  _globals['_GETVOCABULARYREQUEST']._serialized_end=810
+  _globals['_GETVOCABULARYRESPONSE']._serialized_start=812
+  _globals['_GETVOCABULARYRESPONSE']._serialized_end=910
 # @@protoc_insertion_point(module_scope)

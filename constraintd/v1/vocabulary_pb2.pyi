@@ -32,6 +32,10 @@ class _VocabularyFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Voca
     """A SentencePiece model file (tokenizer.model)."""
     VOCABULARY_FORMAT_TOKEN_TABLE: _VocabularyFormat.ValueType  # 3
     """A plain table of token bytes; see VocabularyChunk.data."""
+    VOCABULARY_FORMAT_TIKTOKEN: _VocabularyFormat.ValueType  # 4
+    """A file of tiktoken ranks: lines of a token's bytes in base64 and its id. Llama 3's tokenizer.model is one."""
+    VOCABULARY_FORMAT_TEKKEN: _VocabularyFormat.ValueType  # 5
+    """Mistral's tekken.json."""
 
 class VocabularyFormat(_VocabularyFormat, metaclass=_VocabularyFormatEnumTypeWrapper):
     """What kind of file the tokenizer is."""
@@ -43,6 +47,10 @@ VOCABULARY_FORMAT_SENTENCEPIECE: VocabularyFormat.ValueType  # 2
 """A SentencePiece model file (tokenizer.model)."""
 VOCABULARY_FORMAT_TOKEN_TABLE: VocabularyFormat.ValueType  # 3
 """A plain table of token bytes; see VocabularyChunk.data."""
+VOCABULARY_FORMAT_TIKTOKEN: VocabularyFormat.ValueType  # 4
+"""A file of tiktoken ranks: lines of a token's bytes in base64 and its id. Llama 3's tokenizer.model is one."""
+VOCABULARY_FORMAT_TEKKEN: VocabularyFormat.ValueType  # 5
+"""Mistral's tekken.json."""
 Global___VocabularyFormat: _TypeAlias = VocabularyFormat  # noqa: Y015
 
 class _VocabularyFile:
@@ -72,6 +80,32 @@ VOCABULARY_FILE_TOKENIZER_CONFIG: VocabularyFile.ValueType  # 3
 Global___VocabularyFile: _TypeAlias = VocabularyFile  # noqa: Y015
 
 @_typing.final
+class SpecialToken(_message.Message):
+    """A special token that no file lists."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    SPELLING_FIELD_NUMBER: _builtins.int
+    id: _builtins.int
+    """Its id."""
+    spelling: _builtins.bytes
+    """Its spelling, UTF-8; not empty."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.int = ...,
+        spelling: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "spelling", b"spelling"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SpecialToken: _TypeAlias = SpecialToken  # noqa: Y015
+
+@_typing.final
 class VocabularyHeader(_message.Message):
     """Opens an upload. Sent once, first."""
 
@@ -80,17 +114,25 @@ class VocabularyHeader(_message.Message):
     FORMAT_FIELD_NUMBER: _builtins.int
     LOGITS_WIDTH_FIELD_NUMBER: _builtins.int
     EOG_IDS_FIELD_NUMBER: _builtins.int
+    SPECIAL_TOKENS_FIELD_NUMBER: _builtins.int
+    PATTERN_FIELD_NUMBER: _builtins.int
     format: Global___VocabularyFormat.ValueType
     """The tokenizer's format. Required."""
     logits_width: _builtins.int
     """Columns of the model's logits row, 1 to 2,097,152. May be more or less than the tokenizer has tokens: ids
     past it are never legal. Default: the tokenizer's highest id + 1.
     """
+    pattern: _builtins.bytes
+    """TIKTOKEN only: the pattern that cuts text before it is encoded. Without it the vocabulary has no encoder."""
     @_builtins.property
     def eog_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """End-of-generation ids, each below the logits width; several are normal. Default: those of
         generation_config.json, else of tokenizer_config.json, else the SentencePiece model's own. None at all is an error.
         """
+
+    @_builtins.property
+    def special_tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpecialToken]:
+        """TIKTOKEN only: the special tokens, which stand in code and not in the file."""
 
     def __init__(
         self,
@@ -98,10 +140,12 @@ class VocabularyHeader(_message.Message):
         format: Global___VocabularyFormat.ValueType = ...,
         logits_width: _builtins.int | None = ...,
         eog_ids: _abc.Iterable[_builtins.int] | None = ...,
+        special_tokens: _abc.Iterable[Global___SpecialToken] | None = ...,
+        pattern: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_logits_width", b"_logits_width", "logits_width", b"logits_width"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_logits_width", b"_logits_width", "eog_ids", b"eog_ids", "format", b"format", "logits_width", b"logits_width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_logits_width", b"_logits_width", "eog_ids", b"eog_ids", "format", b"format", "logits_width", b"logits_width", "pattern", b"pattern", "special_tokens", b"special_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__logits_width: _TypeAlias = _typing.Literal["logits_width"]  # noqa: Y015
     _WhichOneofArgType__logits_width: _TypeAlias = _typing.Literal["_logits_width", b"_logits_width"]  # noqa: Y015

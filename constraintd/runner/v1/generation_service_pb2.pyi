@@ -102,6 +102,7 @@ class GenerateRequest(_message.Message):
     CHAT_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
     CONSTRAINT_FIELD_NUMBER: _builtins.int
+    REASONING_END_FIELD_NUMBER: _builtins.int
     SAMPLER_FIELD_NUMBER: _builtins.int
     text: _builtins.bytes
     """Text, UTF-8; the tokenizer's BOS is added where it asks for one."""
@@ -118,6 +119,10 @@ class GenerateRequest(_message.Message):
         """What the text must satisfy. Required."""
 
     @_builtins.property
+    def reasoning_end(self) -> _session_pb2.ReasoningEnd:
+        """Where the model's reasoning ends. Default: it does not reason."""
+
+    @_builtins.property
     def sampler(self) -> _sampler_pb2.SamplerConfig:
         """How tokens are picked. max_tokens defaults to, and is cut to, what is left of the model's context."""
 
@@ -128,11 +133,12 @@ class GenerateRequest(_message.Message):
         chat: Global___ChatPrompt | None = ...,
         tokens: Global___TokenPrompt | None = ...,
         constraint: _session_pb2.Constraint | None = ...,
+        reasoning_end: _session_pb2.ReasoningEnd | None = ...,
         sampler: _sampler_pb2.SamplerConfig | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chat", b"chat", "constraint", b"constraint", "prompt", b"prompt", "sampler", b"sampler", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chat", b"chat", "constraint", b"constraint", "prompt", b"prompt", "reasoning_end", b"reasoning_end", "sampler", b"sampler", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat", b"chat", "constraint", b"constraint", "prompt", b"prompt", "sampler", b"sampler", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat", b"chat", "constraint", b"constraint", "prompt", b"prompt", "reasoning_end", b"reasoning_end", "sampler", b"sampler", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_prompt: _TypeAlias = _typing.Literal["text", "chat", "tokens"]  # noqa: Y015
     _WhichOneofArgType_prompt: _TypeAlias = _typing.Literal["prompt", b"prompt"]  # noqa: Y015
@@ -249,6 +255,68 @@ class Usage(_message.Message):
 Global___Usage: _TypeAlias = Usage  # noqa: Y015
 
 @_typing.final
+class ToolCall(_message.Message):
+    """One call of a tool."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """From the text where the format has ids, otherwise made by the runner; unique in the answer."""
+    name: _builtins.str
+    """The function's name."""
+    arguments: _builtins.str
+    """Its arguments as the model wrote them: a JSON object."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        arguments: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "id", b"id", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolCall: _TypeAlias = ToolCall  # noqa: Y015
+
+@_typing.final
+class ToolAnswer(_message.Message):
+    """The answer taken apart, for a request whose constraint has tool_calls."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTENT_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
+    MALFORMED_FIELD_NUMBER: _builtins.int
+    content: _builtins.str
+    """Text outside of calls."""
+    malformed: _builtins.str
+    """A call that was cut off (by max_tokens, say), from its beginning on; empty if all are whole."""
+    @_builtins.property
+    def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolCall]:
+        """The calls, in order."""
+
+    def __init__(
+        self,
+        *,
+        content: _builtins.str = ...,
+        calls: _abc.Iterable[Global___ToolCall] | None = ...,
+        malformed: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "content", b"content", "malformed", b"malformed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolAnswer: _TypeAlias = ToolAnswer  # noqa: Y015
+
+@_typing.final
 class Finished(_message.Message):
     """The end of a generation that did not fail."""
 
@@ -256,6 +324,7 @@ class Finished(_message.Message):
 
     FINISH_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    TOOL_ANSWER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def finish(self) -> _session_pb2.Finish:
         """Why and where it ended; constraint_incomplete tells a text that was cut off."""
@@ -264,15 +333,20 @@ class Finished(_message.Message):
     def usage(self) -> Global___Usage:
         """What it took."""
 
+    @_builtins.property
+    def tool_answer(self) -> Global___ToolAnswer:
+        """Set iff the request's constraint has tool_calls."""
+
     def __init__(
         self,
         *,
         finish: _session_pb2.Finish | None = ...,
         usage: Global___Usage | None = ...,
+        tool_answer: Global___ToolAnswer | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["finish", b"finish", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["finish", b"finish", "tool_answer", b"tool_answer", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish", b"finish", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish", b"finish", "tool_answer", b"tool_answer", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
