@@ -19,6 +19,8 @@ _SERVE_EXAMPLE = """example:
 _GENERATE_EXAMPLE = """example:
   constraintd-runner generate --runner unix:/tmp/runner.sock --chat "When did men first walk on the moon?" \\
       --regex '[0-9]{4}-[0-9]{2}-[0-9]{2}' --temperature 0
+  constraintd-runner generate --runner unix:/tmp/runner.sock --chat "$(cat question-and-tools.txt)" \\
+      --tools tools.json --tool-format hermes --tool-choice required --calls-only | jq .name
 """
 _FETCH_EXAMPLE = """example:
   constraintd-runner model fetch smollm2
@@ -114,7 +116,7 @@ def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         "generate",
         "generate text at a runner",
         "Streams one generation to the terminal. Exit status: 0 finished, 1 failed, 3 finished (by --max-tokens or a "
-        "stop) before\nthe constraint was satisfied.",
+        "stop) before\nthe constraint was satisfied, or in the middle of a tool call.",
         _GENERATE_EXAMPLE,
     )
     generate.add_argument("--runner", required=True, metavar="TARGET", help="the runner: unix:/path or host:port")
@@ -130,6 +132,25 @@ def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     constraint.add_argument("--regex", metavar="PATTERN", help="a regular expression that the whole text matches")
     constraint.add_argument("--choice", action="append", metavar="TEXT", help="one of these; give it several times")
     constraint.add_argument("--lark", type=Path, metavar="FILE", help="a Lark grammar with the start rule `start`")
+    constraint.add_argument("--gbnf", type=Path, metavar="FILE", help="a GBNF grammar with the rule `root`")
+    constraint.add_argument("--structural-tag", type=Path, metavar="FILE", help="a structural tag, as JSON")
+    constraint.add_argument("--tools", type=Path, metavar="FILE", help="calls of OpenAI-style tools; see below")
+    tools = generate.add_argument_group(
+        "with --tools",
+        "FILE is the JSON list of a request's `tools`; the prompt has to tell the model of them. Text goes to stdout\n"
+        "as it comes. At the end each call is one line of JSON with id, name and arguments (a string that holds an\n"
+        "object), on stderr or, with --calls-only, on stdout in place of the text.",
+    )
+    tools.add_argument(
+        "--tool-choice", metavar="CHOICE", help="auto, required, none, or the name of the function to call [auto]"
+    )
+    tools.add_argument(
+        "--tool-format",
+        choices=["hermes", "llama3_json", "mistral", "mistral_args"],
+        help="how the model writes calls [hermes]",
+    )
+    tools.add_argument("--single", action="store_true", help="at most one call")
+    tools.add_argument("--calls-only", action="store_true", help="print the calls, and no text")
     sampler = generate.add_argument_group("sampler", "stages run in this order; without any: pick by draw")
     sampler.add_argument("--temperature", type=float, metavar="T", help="0 is greedy")
     sampler.add_argument("--top-k", type=_positive, metavar="K", help="keep the K most probable tokens")

@@ -73,14 +73,15 @@ class DaemonDirectives:
         constraint: session_pb2.Constraint,
         sampler: sampler_pb2.SamplerConfig,
         prompt_tokens: Sequence[int],
+        reasoning_end: session_pb2.ReasoningEnd | None = None,
     ) -> SessionHandle:
         """Opens a session; from any thread, and as long as compiling its grammar takes. Raises ConstraintdError."""
         session_id = os.urandom(16)
         try:
-            return self._open(session_id, constraint, sampler, prompt_tokens)
+            return self._open(session_id, constraint, sampler, prompt_tokens, reasoning_end)
         except UnknownVocabulary:
             self._register_again()
-            return self._open(session_id, constraint, sampler, prompt_tokens)
+            return self._open(session_id, constraint, sampler, prompt_tokens, reasoning_end)
 
     def _open(
         self,
@@ -88,6 +89,7 @@ class DaemonDirectives:
         constraint: session_pb2.Constraint,
         sampler: sampler_pb2.SamplerConfig,
         prompt_tokens: Sequence[int],
+        reasoning_end: session_pb2.ReasoningEnd | None,
     ) -> SessionHandle:
         return self._client.open_session(
             self.vocabulary.vocabulary_id,
@@ -95,6 +97,7 @@ class DaemonDirectives:
             sampler=sampler,
             prompt_tokens=prompt_tokens,
             session_id=session_id,
+            reasoning_end=reasoning_end,
         )
 
     def send(self, reports: Sequence[StepReport]) -> None:

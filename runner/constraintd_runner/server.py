@@ -96,7 +96,7 @@ class Runner:
                 version=version(),
             ),
             encode_prompt=encoder.encode,
-            token_bytes=self._client.token_table(vocabulary.vocabulary_id).tokens,
+            table=self._client.token_table(vocabulary.vocabulary_id),
             directives=self._directives,
             loop=self._loop,
             max_calls=max_calls,

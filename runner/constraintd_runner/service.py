@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import grpc
 import numpy as np
-from constraintd_client import Finish, SessionHandle
+from constraintd_client import Finish, SessionHandle, TokenTable
 from constraintd_client.errors import ConstraintdError
 from numpy.typing import NDArray
 
@@ -31,7 +31,9 @@ from constraintd_runner.errors import (
 from constraintd_runner.generation import Accepted, Generation, GenerationStatistics, PromptIn
 from constraintd_runner.pickers import MaskedPicker
 from constraintd_runner.sampler_config import chain_of
+from constraintd_runner.special import SpecialTokens
 from constraintd_runner.text import SettledText
+from constraintd_runner.tool_answer import AnswerReader, answer_reader
 
 _log = logging.getLogger(__name__)
 
@@ -57,15 +59,16 @@ class GenerationService(generation_service_pb2_grpc.GenerationServiceServicer):
         model: ServedModel,
         *,
         encode_prompt: Callable[[pb.GenerateRequest], NDArray[np.int64]],
-        token_bytes: Sequence[bytes],
+        table: TokenTable,
         directives: DaemonDirectives,
         loop: DecodeLoop,
         max_calls: int,
     ) -> None:
-        """`max_calls`: generations that may run or wait at once. `token_bytes`: index = id."""
+        """`max_calls`: generations that may run or wait at once. `table`: the daemon's own."""
         self._model = model
         self._encode_prompt = encode_prompt
-        self._token_bytes = token_bytes
+        self._table = table
+        self._special = SpecialTokens.of({spelling: token for token, spelling in table.special.items()})
         self._directives = directives
         self._loop = loop
         self._max_calls = max_calls
@@ -117,7 +120,9 @@ class GenerationService(generation_service_pb2_grpc.GenerationServiceServicer):
         chain = chain_of(request.sampler)
         prompt = self._encode_prompt(request)
         sampler = self._within_context(request.sampler, len(prompt))
-        session = self._directives.open_session(request.constraint, sampler, prompt.tolist())
+        reasoning_end = request.reasoning_end if request.HasField("reasoning_end") else None
+        session = self._directives.open_session(request.constraint, sampler, prompt.tolist(), reasoning_end)
+        reader = answer_reader(request.constraint, reasoning_end, prompt.tolist(), self._table, self._special)
         first = session.directive
         started = pb.GenerateResponse(
             started=pb.Started(session_id=session.session_id, seed=session.seed, prompt_tokens=len(prompt))
@@ -127,7 +132,8 @@ class GenerationService(generation_service_pb2_grpc.GenerationServiceServicer):
             if first.finish is None:
                 raise DeadEnd(first.no_token_allowed or "the constraint allows no token at all")
             yield started
-            yield _finished(first.finish, _nothing_done(len(prompt), first.wire_bytes))
+            answer = reader.read((), first.finish) if reader else None
+            yield _finished(first.finish, _nothing_done(len(prompt), first.wire_bytes), answer)
             return
         generation = Generation(
             session,
@@ -136,13 +142,14 @@ class GenerationService(generation_service_pb2_grpc.GenerationServiceServicer):
             token_limit=sampler.max_tokens,
             terminal_ids=frozenset(self._directives.vocabulary.eog_ids) | frozenset(sampler.stop_ids),
         )
-        yield from self._follow(generation, session, started, context)
+        yield from self._follow(generation, session, started, reader, context)
 
     def _follow(
         self,
         generation: Generation,
         session: SessionHandle,
         started: pb.GenerateResponse,
+        reader: AnswerReader | None,
         context: grpc.ServicerContext,
     ) -> Iterator[pb.GenerateResponse]:
         """Runs the generation and tells what happens; whatever ends this iterator frees its slot."""
@@ -154,17 +161,20 @@ class GenerationService(generation_service_pb2_grpc.GenerationServiceServicer):
         try:
             if not context.add_callback(generation.cancel):
                 return  # the caller has gone already
-            text = SettledText(self._token_bytes)
+            text = SettledText(self._table.tokens)
+            tokens: list[int] = []
             for event in generation.events():
                 if isinstance(event, PromptIn):
                     yield started
                 elif isinstance(event, Accepted):
+                    tokens.append(event.token)
                     text.accept(event.token)
                     yield _delta([event.token], text.settle(event.settled_bytes))
                 else:
                     if rest := text.finish(event.finish.cut_offset):
                         yield _delta([], rest)
-                    yield _finished(event.finish, event.statistics)
+                    answer = reader.read(tokens, event.finish) if reader else None
+                    yield _finished(event.finish, event.statistics, answer)
         finally:
             generation.cancel()
 
@@ -199,13 +209,15 @@ def _nothing_done(prompt_tokens: int, wire_bytes: int) -> GenerationStatistics:
     return GenerationStatistics(prompt_tokens, 0, 0, 0, (), wire_bytes)
 
 
-def _finished(finish: Finish, statistics: GenerationStatistics) -> pb.GenerateResponse:
+def _finished(finish: Finish, statistics: GenerationStatistics, answer: pb.ToolAnswer | None) -> pb.GenerateResponse:
     message = session_pb2.Finish(
         reason=session_pb2.FinishReason.Value(f"FINISH_REASON_{finish.reason}"),
         stop_string=finish.stop_string,
         stop_id=finish.stop_id,
         cut_offset=finish.cut_offset,
         constraint_incomplete=finish.constraint_incomplete,
+        schema_satisfied=finish.schema_satisfied,
+        schema_violation=finish.schema_violation,
     )
     usage = pb.Usage(
         prompt_tokens=statistics.prompt_tokens,
@@ -217,4 +229,4 @@ def _finished(finish: Finish, statistics: GenerationStatistics) -> pb.GenerateRe
         mask_wait_us_p99=statistics.mask_wait_percentile(99),
         wire_bytes=statistics.wire_bytes,
     )
-    return pb.GenerateResponse(finished=pb.Finished(finish=message, usage=usage))
+    return pb.GenerateResponse(finished=pb.Finished(finish=message, usage=usage, tool_answer=answer))

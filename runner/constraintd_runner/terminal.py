@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 from constraintd_client import (
     ConstraintLike,
     SamplerConfig,
     SamplerStage,
+    ToolAnswer,
     choice,
+    gbnf,
     json_object,
     json_schema,
     lark,
     min_p,
     regex,
     sampler_config,
+    structural_tag,
     temperature,
+    tool_calls,
     top_k,
     top_p,
 )
@@ -49,26 +54,43 @@ def generate(options: argparse.Namespace) -> int:
 def _stream(generation: Generation, options: argparse.Namespace) -> int:
     try:
         for piece in generation:
-            sys.stdout.write(piece)
-            sys.stdout.flush()
+            if not options.calls_only:
+                sys.stdout.write(piece)
+                sys.stdout.flush()
     except Cancelled:
-        print(file=sys.stdout)
+        _end_line(options)
         return INTERRUPTED
     except Unavailable as error:
-        print(file=sys.stdout)
+        _end_line(options)
         hint = "" if error.reason else f"; start one with `constraintd-runner serve --listen {options.runner} ...`"
         return _complain(f"{error}{hint}")
     except ConstraintdError as error:
-        print(file=sys.stdout)
+        _end_line(options)
         return _complain(str(error))
-    print(file=sys.stdout)
+    _end_line(options)
+    if generation.tool_answer is not None:
+        _print_calls(generation.tool_answer, sys.stdout if options.calls_only else sys.stderr)
     finish = generation.finish
     if options.verbose:
         print(_summary(generation), file=sys.stderr)
+    if generation.tool_answer is not None and generation.tool_answer.malformed:
+        _complain(f"a tool call was cut off; raise --max-tokens: {generation.tool_answer.malformed}")
+        return INCOMPLETE
     if finish is not None and finish.constraint_incomplete:
         _complain(f"the text ended ({finish.reason}) before the constraint was satisfied; raise --max-tokens")
         return INCOMPLETE
     return 0
+
+
+def _end_line(options: argparse.Namespace) -> None:
+    if not options.calls_only:
+        print(file=sys.stdout)
+
+
+def _print_calls(answer: ToolAnswer, to: TextIO) -> None:
+    for call in answer.calls:
+        line = {"id": call.id, "name": call.name, "arguments": call.arguments}
+        print(json.dumps(line, ensure_ascii=False), file=to)
 
 
 def _summary(generation: Generation) -> str:
@@ -92,6 +114,19 @@ def _prompt(options: argparse.Namespace) -> Any:
 
 
 def _constraint(options: argparse.Namespace) -> ConstraintLike:
+    if options.tools is not None:
+        return tool_calls(
+            options.tools.read_bytes(),
+            choice=options.tool_choice or "auto",
+            format=options.tool_format or "hermes",
+            single=options.single,
+        )
+    if options.tool_choice or options.tool_format or options.single or options.calls_only:
+        raise ValueError("--tool-choice, --tool-format, --single and --calls-only go with --tools FILE")
+    if options.gbnf is not None:
+        return gbnf(options.gbnf.read_bytes())
+    if options.structural_tag is not None:
+        return structural_tag(options.structural_tag.read_bytes())
     if options.schema is not None:
         return json_schema(options.schema.read_bytes())
     if options.json:

@@ -1,4 +1,4 @@
-"""Vocabularies of real models: SentencePiece models of mistral-common, and SmolLM2's tokenizer.json.
+"""Vocabularies of real models: SentencePiece models and a tekken of mistral-common, and SmolLM2's tokenizer.json.
 
 Counts come from reading the files apart from this project.
 """
@@ -50,6 +50,12 @@ def mistral_v2() -> Vocabulary:
 @pytest.fixture(scope="module")
 def mistral_v3() -> Vocabulary:
     return _mistral("mistral_instruct_tokenizer_240323.model.v3")
+
+
+@pytest.fixture(scope="module")
+def tekken() -> Vocabulary:
+    data = files("mistral_common").joinpath("data", "tekken_240911.json").read_bytes()
+    return load_vocabulary(VocabularyFormat.TEKKEN, data)
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +118,30 @@ def test_every_byte_has_a_token_in_mistral(mistral_v1, mistral_v3):
     assert _single_bytes(mistral_v3) == set(range(256))
 
 
+def test_tekken_counts(tekken):
+    # The file lists 150,000 ranks.
+    assert len(tekken.token_bytes) == tekken.logits_width == 131_072
+    assert list(tekken.special) == list(range(1000))
+    assert sum(map(bool, tekken.token_bytes)) == 130_072
+    assert (tekken.bos_id, tekken.eog_ids) == (1, (2,))
+    assert (tekken.special[9], tekken.special[20]) == ("[TOOL_CALLS]", "<SPECIAL_20>")
+    assert (tekken.token_bytes[1000], tekken.token_bytes[1255]) == (b"\x00", b"\xff")
+
+
+def test_tekken_spells_text_as_mistral_common_does(tekken):
+    # Ids by mistral-common's Tekkenizer.
+    assert tekken.encoder.encode('{"a": "é😀"}') == [19227, 1097, 2811, 1429, 1337, 1240, 1159, 1152, 1128, 46005]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_tekken_tokens_spell_the_text(tekken, text):
+    assert _spelled(tekken, text) == text.encode()
+
+
+def test_every_byte_has_a_token_in_tekken(tekken):
+    assert _single_bytes(tekken) == set(range(256))
+
+
 def test_smollm2_counts(smollm2):
     assert len(smollm2.token_bytes) == smollm2.logits_width == 49_152
     assert len(smollm2.special) == 17
@@ -129,17 +159,17 @@ def test_smollm2_tokens_spell_the_text_without_the_bytes_that_it_lacks(smollm2, 
     assert _spelled(smollm2, text) == text.encode().translate(None, SMOLLM2_LACKS)
 
 
-@pytest.mark.parametrize("name", ["mistral_v1", "mistral_v3", "smollm2"])
+@pytest.mark.parametrize("name", ["mistral_v1", "mistral_v3", "smollm2", "tekken"])
 def test_text_never_becomes_a_special_id(name, request):
     vocabulary = request.getfixturevalue(name)
     ids = {token_id for text in TEXTS for token_id in vocabulary.encoder.encode(text)}
     assert ids.isdisjoint(vocabulary.special)
 
 
-@pytest.mark.parametrize("name", ["mistral_v1", "mistral_v3", "smollm2"])
+@pytest.mark.parametrize("name", ["mistral_v1", "mistral_v3", "smollm2", "tekken"])
 def test_every_id_is_real_and_reaches_the_engine(name, request):
     vocabulary = request.getfixturevalue(name)
-    # All three widths are whole words.
+    # All widths are whole words.
     assert set(vocabulary.real_ids.tolist()) == {0xFFFFFFFF}
     table = engine_table(vocabulary)
     without_bytes = [token_id for token_id, token in enumerate(table.tokens) if not token]

@@ -54,3 +54,18 @@ def test_a_schema_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[
 def test_a_model_folder_that_is_not_there_is_named(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--model", f"{tmp_path}/none", "--daemon", "unix:/none"]) == 1
     assert f"{tmp_path}/none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "option", [["--tool-choice", "auto"], ["--tool-format", "hermes"], ["--single"], ["--calls-only"]]
+)
+def test_tool_options_without_tools_are_refused(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", "--runner", "unix:/none", "--prompt", "a", *option]) == 1
+    assert "go with --tools FILE" in capsys.readouterr().err
+
+
+def test_tools_and_a_grammar_are_one_constraint_too_many(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["generate", "--runner", "x", "--prompt", "a", "--tools", "t.json", "--gbnf", "g"])
+    assert caught.value.code == 2
+    assert "not allowed with argument --tools" in capsys.readouterr().err

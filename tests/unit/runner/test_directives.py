@@ -16,6 +16,8 @@ from tests.unit.runner.scripted import anything
 
 FORGOTTEN = UnknownVocabulary("no such vocabulary", reason="UNKNOWN_VOCABULARY", code=grpc.StatusCode.NOT_FOUND)
 
+END = session_pb2.ReasoningEnd(texts=[b"</think>"])
+
 
 def vocabulary(digit: str) -> VocabularyInfo:
     return VocabularyInfo(digit * 64, 40, 40, (39,), None, False)
@@ -42,6 +44,7 @@ class FakeClient:
     def __init__(self) -> None:
         self.stream = FakeStream()
         self.opened: list[bytes] = []
+        self.reasoning_ends: list[session_pb2.ReasoningEnd | None] = []
         self.closed: list[bytes] = []
         self.refusals: list[ConstraintdError] = []
         self.close_error: ConstraintdError | None = None
@@ -58,8 +61,10 @@ class FakeClient:
         sampler: sampler_pb2.SamplerConfig,
         prompt_tokens: Sequence[int],
         session_id: bytes,
+        reasoning_end: session_pb2.ReasoningEnd | None,
     ) -> SessionHandle:
         self.opened.append(session_id)
+        self.reasoning_ends.append(reasoning_end)
         if self.refusals:
             raise self.refusals.pop(0)
         return SessionHandle(session_id, 1, 7, first())
@@ -87,7 +92,7 @@ class Daemon:
         return self.answers[min(self.registrations, len(self.answers)) - 1]
 
     def open(self) -> SessionHandle:
-        return self.directives.open_session(session_pb2.Constraint(), sampler_pb2.SamplerConfig(), [1, 2])
+        return self.directives.open_session(session_pb2.Constraint(), sampler_pb2.SamplerConfig(), [1, 2], END)
 
 
 @pytest.fixture
@@ -102,6 +107,7 @@ def test_a_daemon_that_forgot_the_vocabulary_is_told_it_again(daemon: Daemon) ->
     session = daemon.open()
     assert daemon.registrations == 2
     assert daemon.client.opened == [session.session_id, session.session_id]
+    assert daemon.client.reasoning_ends == [END, END]
 
 
 def test_it_is_told_once_and_not_for_ever(daemon: Daemon) -> None:

@@ -14,10 +14,14 @@ from constraintd_client import (
     Directive,
     Finish,
     SessionHandle,
+    TokenTable,
+    ToolAnswer,
     VocabularyInfo,
     greedy,
+    reasoning_end,
     sampler_config,
     temperature,
+    tool_calls,
     top_k,
 )
 from constraintd_client.errors import (
@@ -41,7 +45,16 @@ from tests.unit.runner.scripted import Answer, CountingDecoder, ScriptedSource, 
 
 CONTEXT = 20
 # Token i spells the i-th of these; 11 and 12 are the two halves of U+00E9.
-SPELLINGS = [*(letter.encode() for letter in "abcdefghijk"), b"\xc3", b"\xa9", *(b"." for _ in range(27))]
+SPELLINGS = [
+    *(letter.encode() for letter in "abcdefghijk"),
+    b"\xc3",
+    b"\xa9",
+    *(b"." for _ in range(24)),
+    b"",
+    b"",
+    b"",
+]
+SPECIAL = {37: "<think>", 38: "<tool>", 39: "</s>"}
 
 
 class ScriptedDaemon:
@@ -55,10 +68,16 @@ class ScriptedDaemon:
         self.first: Directive | None = None
         self.refusal: ConstraintdError | None = None
         self.samplers: list[sampler_pb2.SamplerConfig] = []
+        self.reasoning_ends: list[session_pb2.ReasoningEnd | None] = []
 
     def open_session(
-        self, constraint: session_pb2.Constraint, sampler: sampler_pb2.SamplerConfig, prompt_tokens: Sequence[int]
+        self,
+        constraint: session_pb2.Constraint,
+        sampler: sampler_pb2.SamplerConfig,
+        prompt_tokens: Sequence[int],
+        reasoning_end: session_pb2.ReasoningEnd | None,
     ) -> SessionHandle:
+        self.reasoning_ends.append(reasoning_end)
         if self.refusal is not None:
             raise self.refusal
         self.samplers.append(sampler)
@@ -83,7 +102,7 @@ class Bench:
         service = GenerationService(
             ServedModel("counting", CONTEXT, slots, "CPUExecutionProvider", "9.9"),
             encode_prompt=_ids_of,
-            token_bytes=SPELLINGS,
+            table=TokenTable(ScriptedDaemon.vocabulary, tuple(SPELLINGS), SPECIAL),
             directives=self.daemon,  # type: ignore[arg-type]
             loop=self.loop,
             max_calls=max_calls,
@@ -140,6 +159,42 @@ def test_a_stop_cuts_the_text_at_its_offset(bench: Bench) -> None:
     generation = bench.generate(0).wait()
     assert generation.text == "b"
     assert generation.finish == stop.finish
+
+
+def test_a_schema_s_verdict_passes_through(bench: Bench) -> None:
+    finish = Finish("EOG", b"", 39, 2, False, False, "/a: too long")
+    bench.daemon.script = lambda position, token: (
+        Directive(3, None, finish, None, 0.0, 2, 0) if position == 3 else anything(position)
+    )
+    assert bench.generate(0).wait().finish == finish
+
+
+def test_the_end_of_reasoning_is_the_daemon_s_to_know(bench: Bench) -> None:
+    end_of = reasoning_end("</think>")
+    bench.client.generate([0], constraint=None, sampler=sampler_config(greedy()), reasoning_end=end_of).wait()
+    bench.generate(0).wait()
+    assert bench.daemon.reasoning_ends == [end_of, None]
+
+
+CALLS = tool_calls([], choice="required", template=("<tool>",))
+
+
+def test_an_answer_with_tools_is_taken_apart_and_one_without_is_not(bench: Bench) -> None:
+    finish = Finish("LENGTH", b"", None, 2, False)
+    bench.daemon.script = lambda position, token: (
+        Directive(4, None, finish, None, 0.0, 2, 0) if position == 4 else anything(position)
+    )
+    assert bench.generate(34).wait().tool_answer is None
+    generation = bench.client.generate([34], constraint=CALLS, sampler=sampler_config(greedy())).wait()
+    assert generation.token_ids == (35, 36, 37, 38)
+    assert generation.text == ".."
+    assert generation.tool_answer == ToolAnswer("..<think>", (), "<tool>")
+
+
+def test_no_tokens_asked_for_are_an_answer_without_calls(bench: Bench) -> None:
+    bench.daemon.first = Directive(0, None, Finish("LENGTH", b"", None, 0, True), None, 0.0, 0, 10)
+    generation = bench.client.generate([0], constraint=CALLS).wait()
+    assert generation.tool_answer == ToolAnswer("", (), "")
 
 
 def test_a_dead_end_is_an_error_of_its_own_with_a_fragment(bench: Bench) -> None:
