@@ -12,8 +12,20 @@ class Limits:
     max_grammar_bytes: int = 1 << 20
     max_vocabulary_bytes: int = 128 << 20
     max_vocabularies: int = 16
-    max_grammars: int = 1024
+    # Compiled grammars that no session uses are evicted past this; those in use count, and stay.
+    max_grammar_cache_bytes: int = 512 << 20
+    refused_grammar_seconds: float = 5.0
     max_compilations: int = 4
+    max_waiting_compilations: int = 256
+    # What compiling and probing one grammar may take, and what a request may ask for at most.
+    compile_seconds: float = 10.0
+    max_compile_seconds: float = 60.0
+    compile_memory_bytes: int = 512 << 20
+    max_compile_memory_bytes: int = 2 << 30
+    # A grammar that nests too deeply for this is refused; the daemon's threads have four times as much.
+    compile_stack_bytes: int = 4 << 20
+    compile_step_seconds: float = 0.05
+    max_compile_step_seconds: float = 0.5
     max_uploads: int = 4
     max_sessions: int = 4096
     max_streams: int = 64
@@ -38,3 +50,5 @@ class Config:
     listen: tuple[str, ...] = ("127.0.0.1:50051",)
     limits: Limits = field(default_factory=Limits)
     drain_seconds: float = 5.0
+    sandbox: bool = True
+    """Whether new grammars are first tried in a disposable process."""

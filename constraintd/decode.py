@@ -20,7 +20,6 @@ from constraintd.session.table import SessionTable
 from constraintd.translate import directive_message, session_id_of
 from constraintd.v1 import constraint_service_pb2, session_pb2
 
-_SLOW_SECONDS = 0.002
 _SLICE_SECONDS = 0.002
 # Room that an answer takes in its batch besides its own bytes: field tags and lengths.
 _ANSWER_OVERHEAD = 16
@@ -67,7 +66,7 @@ class DecodeStream:
             session = self._admit(step, seen, answers)
             if session is None:
                 pass
-            elif session.step_seconds * len(step.tokens) > _SLOW_SECONDS:
+            elif session.is_slow or session.step_seconds * len(step.tokens) > _SLICE_SECONDS:
                 self._step_in_thread(session, step)
             else:
                 answers.add(_answer(session, step))

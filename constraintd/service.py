@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,25 +19,24 @@ import grpc
 
 import constraintd
 from constraintd.config import Limits
-from constraintd.constraint import Constraint, GrammarConstraint, Unconstrained
+from constraintd.constraint_plan import GrammarRef, plan_constraint, source_ref
 from constraintd.decode import DecodeStream, check_step, step_session
-from constraintd.engine.matcher import CompiledGrammar
 from constraintd.errors import (
     HelloExpected,
     InvalidField,
     LimitReached,
     LogitsWidthMismatch,
-    TooLarge,
 )
-from constraintd.grammar.compiler import GrammarCompiler
-from constraintd.sampler.config import check_sampler_config
-from constraintd.session.session import Identity, Session
+from constraintd.grammar.cache import Lease
+from constraintd.grammar.compiler import Compiled, GrammarCompiler
+from constraintd.grammar.honesty import report_of
+from constraintd.grammar.sandbox import Sandbox
+from constraintd.opening import build_session
 from constraintd.session.table import SessionTable
 from constraintd.translate import (
     FORMATS,
     directive_message,
-    grammar_of,
-    sampler_config_of,
+    report_messages,
     session_id_of,
     session_message,
     vocabulary_message,
@@ -60,6 +58,8 @@ _COMPONENTS = ("grpcio", "llguidance", "numpy", "protobuf", "sentencepiece", "to
 _TABLE_CHUNK = 1 << 20
 _DEFAULT_PAGE = 100
 _MAX_PAGE = 1000
+# Up to here, reading a grammar takes less than the hop to a thread and back.
+_SMALL_SOURCE_BYTES = 2048
 
 Context = grpc.aio.ServicerContext[Any, Any]
 T = TypeVar("T")
@@ -68,20 +68,21 @@ T = TypeVar("T")
 class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
     """constraintd.v1.ConstraintService over one daemon's vocabularies, grammars and sessions."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, sandbox: Sandbox) -> None:
         self._limits = limits
         self._vocabularies = VocabularyRegistry(limits.max_vocabularies)
-        self._compiler = GrammarCompiler(self._vocabularies, max_grammars=limits.max_grammars)
+        self._compiler = GrammarCompiler(self._vocabularies, sandbox, limits)
         self._sessions = SessionTable(limit=limits.max_sessions, idle_seconds=limits.session_idle_seconds)
         self._streams = 0
         self._uploads = 0
-        # Apart, so that slow compilations can't hold up a slow step, nor the other way round.
-        self._compile_threads = ThreadPoolExecutor(limits.max_compilations, "compile")
+        # Apart, so that slow openings can't hold up a slow step, nor the other way round. Compiling has its own.
+        self._open_threads = ThreadPoolExecutor(4, "open")
         self._step_threads = ThreadPoolExecutor(4, "step")
 
     def close(self) -> None:
         """Lets go of the threads; running work is not waited for."""
-        self._compile_threads.shutdown(wait=False, cancel_futures=True)
+        self._compiler.close()
+        self._open_threads.shutdown(wait=False, cancel_futures=True)
         self._step_threads.shutdown(wait=False, cancel_futures=True)
 
     async def GetServerInfo(
@@ -115,17 +116,15 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
                 eog_ids=upload.eog_ids,
                 generation_config=upload.generation_config,
                 tokenizer_config=upload.tokenizer_config,
+                special=upload.special or None,
+                pattern=upload.pattern,
             )
-            vocabulary, created = await self._in_compile_thread(lambda: self._register(load()))
+            vocabulary, created = self._vocabularies.add(await self._in_thread(load))
+            if created:
+                await self._compiler.prepare(vocabulary)
         finally:
             self._uploads -= 1
         return vocabulary_pb2.RegisterVocabularyResponse(vocabulary=vocabulary_message(vocabulary), created=created)
-
-    def _register(self, vocabulary: Vocabulary) -> tuple[Vocabulary, bool]:
-        vocabulary, created = self._vocabularies.add(vocabulary)
-        if created:
-            self._compiler.prepare(vocabulary)
-        return vocabulary, created
 
     async def GetVocabulary(
         self, request: vocabulary_pb2.GetVocabularyRequest, context: Context
@@ -133,7 +132,7 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         """Streams a vocabulary's token table."""
         vocabulary = self._vocabularies.get(request.vocabulary_id)
         yield vocabulary_pb2.GetVocabularyResponse(vocabulary=vocabulary_message(vocabulary))
-        table = await self._in_compile_thread(lambda: pack_vocabulary(vocabulary))
+        table = await self._in_thread(lambda: pack_vocabulary(vocabulary))
         for begin in range(0, len(table), _TABLE_CHUNK):
             yield vocabulary_pb2.GetVocabularyResponse(table=table[begin : begin + _TABLE_CHUNK])
 
@@ -141,17 +140,21 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         self, request: grammar_pb2.CompileGrammarRequest, context: Context
     ) -> grammar_pb2.CompileGrammarResponse:
         """Compiles, or finds, a grammar."""
-        self._vocabularies.get(request.vocabulary_id)
+        compiled = await self._compile(request.vocabulary_id, source_ref(request.grammar, self._limits), context)
+        return grammar_pb2.CompileGrammarResponse(
+            grammar_id=compiled.grammar.grammar_id,
+            cached=compiled.cached,
+            compile_us=round(compiled.seconds * 1e6),
+            report=report_messages(report_of(compiled.grammar)),
+        )
 
-        def compile_() -> grammar_pb2.CompileGrammarResponse:
-            compiled = self._compiler.compile(request.vocabulary_id, grammar_of(request.grammar, self._limits))
-            return grammar_pb2.CompileGrammarResponse(
-                grammar_id=compiled.grammar.grammar_id,
-                cached=compiled.cached,
-                compile_us=round(compiled.seconds * 1e6),
-            )
-
-        return await self._in_compile_thread(compile_)
+    async def _compile(self, vocabulary_id: str, ref: GrammarRef, context: Context) -> Compiled:
+        remaining = context.time_remaining()
+        deadline = None if remaining is None else time.monotonic() + remaining
+        self._vocabularies.get(vocabulary_id)
+        assert ref.read is not None
+        grammar = ref.read() if ref.size <= _SMALL_SOURCE_BYTES else await self._in_thread(ref.read)
+        return await self._compiler.compile(vocabulary_id, grammar, deadline=deadline)
 
     async def OpenSession(
         self, request: session_pb2.OpenSessionRequest, context: Context
@@ -162,7 +165,12 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         session = self._sessions.find(session_id, digest)
         if session is None:
             self._sessions.check_room()
-            opened = await self._in_compile_thread(lambda: self._open(request, session_id, digest))
+            plan = plan_constraint(request.constraint, self._limits)
+            leases = [await self._lease(request.vocabulary_id, ref, context) for ref in plan.refs]
+            vocabulary = self._vocabularies.get(request.vocabulary_id)
+            opened = await self._in_thread(
+                lambda: build_session(request, digest, vocabulary, plan, leases, self._limits)
+            )
             session = self._sessions.add(opened)
         return session_pb2.OpenSessionResponse(
             epoch=session.epoch,
@@ -170,45 +178,11 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
             directive=directive_message(session.directive),
         )
 
-    def _open(self, request: session_pb2.OpenSessionRequest, session_id: bytes, digest: bytes) -> Session:
-        limits = self._limits
-        vocabulary = self._vocabularies.get(request.vocabulary_id)
-        config = sampler_config_of(request.sampler, seed=secrets.randbits(64))
-        check_sampler_config(config, logits_width=vocabulary.logits_width, limits=limits)
-        prompt = tuple(request.prompt_tokens)
-        if len(prompt) > limits.max_prompt_tokens:
-            raise TooLarge("prompt_tokens", limit=limits.max_prompt_tokens, actual=len(prompt), unit="tokens")
-        known = max(vocabulary.logits_width, len(vocabulary.token_bytes))
-        unknown = next((token for token in prompt if token >= known), None)
-        if unknown is not None:
-            raise InvalidField(
-                f"prompt_tokens[{prompt.index(unknown)}]", f"{unknown} is not among the vocabulary's {known} ids"
-            )
-        grammar = self._grammar_of(request.constraint, vocabulary)
-        identity = Identity(
-            session_id, vocabulary, None if grammar is None else grammar.grammar_id, config, prompt, digest
-        )
-
-        def start() -> Constraint:
-            if grammar is None:
-                return Unconstrained(vocabulary)
-            return GrammarConstraint.start(grammar, vocabulary)
-
-        return Session(identity, start, max_tokens=limits.max_session_tokens)
-
-    def _grammar_of(self, constraint: session_pb2.Constraint, vocabulary: Vocabulary) -> CompiledGrammar | None:
-        match constraint.WhichOneof("kind"):
-            case "grammar_id":
-                return self._compiler.get(vocabulary.fingerprint, constraint.grammar_id)
-            case "grammar":
-                grammar = grammar_of(constraint.grammar, self._limits)
-                return self._compiler.compile(vocabulary.fingerprint, grammar).grammar
-            case "unconstrained":
-                return None
-            case _:
-                raise InvalidField(
-                    "constraint", "is missing; set grammar_id or grammar, or unconstrained to say that there is none"
-                )
+    async def _lease(self, vocabulary_id: str, ref: GrammarRef, context: Context) -> Lease:
+        """A hold on a grammar of a session that is about to open."""
+        if ref.read is None:
+            return self._compiler.get(vocabulary_id, ref.grammar_id)
+        return (await self._compile(vocabulary_id, ref, context)).lease
 
     async def Decode(  # type: ignore[override]  # writes for itself: answers leave in any order
         self, request_iterator: AsyncIterator[constraint_service_pb2.DecodeRequest], context: Context
@@ -290,5 +264,5 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
             sessions=[session_message(session, now=now) for session in sessions], next_page_token=after
         )
 
-    async def _in_compile_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._compile_threads, work)
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._open_threads, work)

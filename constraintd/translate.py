@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from constraintd.config import Limits
 from constraintd.errors import InvalidField
+from constraintd.grammar.json_schema.report import KeywordReport, Policy, SchemaOptions, Whitespace
 from constraintd.grammar.source import Grammar, GrammarKind, parse_grammar
 from constraintd.sampler.config import Greedy, MinP, SamplerConfig, Stage, Temperature, TopK, TopP
 from constraintd.sampler.state import Finish
@@ -19,6 +20,21 @@ FORMATS = {
     vocabulary_pb2.VOCABULARY_FORMAT_TOKENIZER_JSON: VocabularyFormat.TOKENIZER_JSON,
     vocabulary_pb2.VOCABULARY_FORMAT_SENTENCEPIECE: VocabularyFormat.SENTENCEPIECE,
     vocabulary_pb2.VOCABULARY_FORMAT_TOKEN_TABLE: VocabularyFormat.TOKEN_TABLE,
+    vocabulary_pb2.VOCABULARY_FORMAT_TIKTOKEN: VocabularyFormat.TIKTOKEN,
+    vocabulary_pb2.VOCABULARY_FORMAT_TEKKEN: VocabularyFormat.TEKKEN,
+}
+
+
+_POLICIES = {
+    grammar_pb2.SCHEMA_POLICY_UNSPECIFIED: Policy.STRICT,
+    grammar_pb2.SCHEMA_POLICY_STRICT: Policy.STRICT,
+    grammar_pb2.SCHEMA_POLICY_APPROXIMATE: Policy.APPROXIMATE,
+}
+_WHITESPACE = {
+    grammar_pb2.JSON_WHITESPACE_UNSPECIFIED: Whitespace.BOUNDED,
+    grammar_pb2.JSON_WHITESPACE_BOUNDED: Whitespace.BOUNDED,
+    grammar_pb2.JSON_WHITESPACE_COMPACT: Whitespace.COMPACT,
+    grammar_pb2.JSON_WHITESPACE_NATURAL: Whitespace.NATURAL,
 }
 
 
@@ -33,16 +49,42 @@ def grammar_of(message: grammar_pb2.Grammar, limits: Limits) -> Grammar:
     """The grammar in canonical form. Raises InvalidField, TooLarge, InvalidGrammar."""
     name = message.WhichOneof("source")
     if name is None:
-        raise InvalidField("grammar", "has no source; set json_schema, json_object, regex, lark or choice")
+        raise InvalidField("grammar", "has no source; set one, such as json_schema or regex")
     kind = GrammarKind(name)
     texts: Sequence[bytes]
     if kind is GrammarKind.CHOICE:
         texts = list(message.choice.texts)
     elif kind is GrammarKind.JSON_OBJECT:
         texts = []
+    elif kind is GrammarKind.GBNF:
+        texts = [message.gbnf.text, message.gbnf.root or b"root"]
     else:
         texts = [getattr(message, name)]
-    return parse_grammar(kind, texts, max_bytes=limits.max_grammar_bytes)
+    return parse_grammar(
+        kind, texts, max_bytes=limits.max_grammar_bytes, options=schema_options_of(message.json_options)
+    )
+
+
+def schema_options_of(message: grammar_pb2.JsonOptions) -> SchemaOptions:
+    """The options, unset ones at their defaults. Raises InvalidField for values that this server does not know."""
+    if message.policy not in _POLICIES:
+        raise InvalidField("json_options.policy", f"{message.policy} is no policy that this server knows")
+    if message.whitespace not in _WHITESPACE:
+        raise InvalidField("json_options.whitespace", f"{message.whitespace} is no choice that this server knows")
+    return SchemaOptions(_POLICIES[message.policy], _WHITESPACE[message.whitespace], message.formats_are_annotations)
+
+
+def report_messages(report: Sequence[KeywordReport]) -> list[grammar_pb2.KeywordReport]:
+    """What is made of each keyword."""
+    return [
+        grammar_pb2.KeywordReport(
+            pointer=entry.pointer,
+            keyword=entry.keyword,
+            verdict=grammar_pb2.KeywordVerdict.Value(f"KEYWORD_VERDICT_{entry.verdict.name}"),
+            detail=entry.detail,
+        )
+        for entry in report
+    ]
 
 
 def sampler_config_of(message: sampler_pb2.SamplerConfig, *, seed: int) -> SamplerConfig:
@@ -53,6 +95,7 @@ def sampler_config_of(message: sampler_pb2.SamplerConfig, *, seed: int) -> Sampl
         max_tokens=message.max_tokens if message.HasField("max_tokens") else None,
         stop_strings=tuple(message.stop_strings),
         stop_ids=tuple(message.stop_ids),
+        min_tokens=message.min_tokens,
     )
 
 
@@ -82,6 +125,7 @@ def sampler_config_message(config: SamplerConfig) -> sampler_pb2.SamplerConfig:
         max_tokens=config.max_tokens,
         stop_strings=config.stop_strings,
         stop_ids=config.stop_ids,
+        min_tokens=config.min_tokens,
     )
 
 
@@ -134,6 +178,8 @@ def finish_message(finish: Finish) -> session_pb2.Finish:
         stop_id=finish.stop_id,
         cut_offset=finish.cut_offset,
         constraint_incomplete=finish.constraint_incomplete,
+        schema_satisfied=finish.schema_satisfied,
+        schema_violation=finish.schema_violation,
     )
 
 
@@ -143,11 +189,12 @@ def session_message(session: Session, *, now: float) -> session_pb2.Session:
     return session_pb2.Session(
         session_id=identity.session_id,
         vocabulary_id=identity.vocabulary.fingerprint,
-        grammar_id=identity.grammar_id or "",
+        grammar_ids=identity.grammar_ids,
         position=session.position,
         prompt_length=len(identity.prompt_tokens),
         sampler=sampler_config_message(identity.config),
         settled_bytes=session.directive.settled_bytes,
         finish=None if session.finish is None else finish_message(session.finish),
         idle_ms=max(0, int((now - session.last_step) * 1000)),
+        awaiting_trigger=session.awaiting_trigger,
     )

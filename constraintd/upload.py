@@ -20,6 +20,8 @@ class Upload:
     format: VocabularyFormat
     logits_width: int | None
     eog_ids: tuple[int, ...]
+    special: dict[int, str]
+    pattern: str | None
     tokenizer: bytes
     generation_config: bytes | None
     tokenizer_config: bytes | None
@@ -55,10 +57,19 @@ async def read_upload(requests: AsyncIterator[vocabulary_pb2.RegisterVocabularyR
         FORMATS[header.format],
         header.logits_width if header.HasField("logits_width") else None,
         tuple(header.eog_ids),
+        {token.id: _utf8(token.spelling, "header.special_tokens") for token in header.special_tokens},
+        _utf8(header.pattern, "header.pattern") or None,
         bytes(tokenizer),
         None if generation_config is None else bytes(generation_config),
         None if tokenizer_config is None else bytes(tokenizer_config),
     )
+
+
+def _utf8(text: bytes, field: str) -> str:
+    try:
+        return text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidField(field, f"not UTF-8 at byte {error.start}") from None
 
 
 async def _next(

@@ -1,4 +1,4 @@
-"""llguidance behind the Matcher protocol: json_schema, json_object, regex, lark, choice.
+"""llguidance behind the Matcher protocol: every kind of grammar but GBNF, as Lark (`grammar.lark_source`).
 
 Everything is compiled through Lark with `no_forcing`: otherwise, where the grammar leaves one way on, the engine's mask
 holds only the canonical token while it accepts others, and the mask would not be the truth.
@@ -9,31 +9,28 @@ good, whose mask may still have EOG set. So every call here asks for that state 
 
 from __future__ import annotations
 
-import json
+import threading
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from llguidance import LLMatcher, LLTokenizer
-from llguidance._lib import LLParserLimits, regex_to_lark
+from llguidance._lib import LLParserLimits
 
-from constraintd.engine.matcher import Matcher
 from constraintd.errors import InvalidGrammar, LimitExceeded
+from constraintd.grammar.json_schema.report import KeywordReport
+from constraintd.grammar.lark_source import to_lark
 from constraintd.grammar.source import Grammar, GrammarKind
 from constraintd.mask.packed import Words, empty, of_ids
 from constraintd.vocabulary.engine_table import engine_table
 from constraintd.vocabulary.vocabulary import Vocabulary
 
-# White space between JSON's parts: some, never without end. Deep indentation fits, endless padding doesn't.
-_JSON_OPTIONS: Final = {
-    "whitespace_pattern": r"[ \n\t\r]{1,64}",
-    "json_allow_general_unicode_escapes": True,
-}
 # 500 optional properties make 2,003 items in a row, past the engine's default of 2,000; 50,000 take 1,000 properties
 # at 23 ms a compilation.
 _LIMITS: Final = LLParserLimits(max_items_in_row=50_000, verbose_errors=False)
-# Last in the text: a later directive wins over the user's own, and line numbers in errors stay the user's.
-_NO_FORCING: Final = '\n%llguidance {"no_forcing": true}\n'
+# Tokens of one byte each, behind the logits width: they reach no mask, and feed texts that a token only partly
+# belongs to.
+_BYTES: Final = 256
 
 
 class LlguidanceEngine:
@@ -43,21 +40,24 @@ class LlguidanceEngine:
         self.vocabulary = vocabulary
         self._tokenizer = LLTokenizer(
             _TokenizerTable(vocabulary),  # type: ignore[arg-type]
-            n_vocab=vocabulary.logits_width,
+            n_vocab=vocabulary.logits_width + _BYTES,
             eos_token=list(vocabulary.eog_ids),
         )
-        self._eog = of_ids(vocabulary.eog_ids, vocabulary.logits_width)
-        self._real = vocabulary.real_ids
+        self._trie = _Trie(vocabulary)
+        self._special_token = {spelling: token for token, spelling in vocabulary.special.items()}.get
 
     def compile(self, grammar: Grammar) -> LlguidanceGrammar:
         """Compiles and probes the first mask. Releases the GIL.
 
         Raises InvalidGrammar with line:column where the engine names it, LimitExceeded.
         """
-        matcher = LLMatcher(self._tokenizer, to_lark(grammar), log_level=0, limits=_LIMITS)
+        source = to_lark(grammar, self._special_token)
+        matcher = LLMatcher(self._tokenizer, source.text, log_level=0, limits=_LIMITS)
         if matcher.is_error():
             raise _compile_error(grammar, matcher.get_error())
-        compiled = LlguidanceGrammar(grammar.grammar_id, self.vocabulary.fingerprint, matcher, self._eog, self._real)
+        compiled = LlguidanceGrammar(
+            grammar.grammar_id, self.vocabulary.fingerprint, source.report, matcher, self._trie
+        )
         words = empty(self.vocabulary.logits_width)
         compiled.start().fill_mask(words)
         if not words.any():
@@ -68,6 +68,16 @@ class LlguidanceEngine:
         return compiled
 
 
+class _Trie(threading.local):
+    """What the masks of one vocabulary are made with: its EOG and real ids, and one wide mask a thread."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.width = vocabulary.logits_width
+        self.eog = of_ids(vocabulary.eog_ids, self.width)
+        self.not_eog: Words = ~self.eog & vocabulary.real_ids
+        self.wide = empty(self.width + _BYTES)
+
+
 class _TokenizerTable:
     """What LLTokenizer reads of a vocabulary: an object with these attributes and a call that encodes bytes."""
 
@@ -75,7 +85,7 @@ class _TokenizerTable:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         table = engine_table(vocabulary)
-        self.tokens = table.tokens
+        self.tokens = [*table.tokens, *(bytes([byte]) for byte in range(_BYTES))]
         self.special_token_ids = table.special_ids
         self.eos_token_id = vocabulary.eog_ids[0]
         self.bos_token_id = vocabulary.bos_id
@@ -91,28 +101,29 @@ class LlguidanceGrammar:
 
     grammar_id: str
     vocabulary_id: str
+    report: tuple[KeywordReport, ...]
+    """What is made of each keyword of a JSON Schema."""
     _template: LLMatcher
-    _eog: Words
-    _real: Words
+    _trie: _Trie
 
     def start(self) -> LlguidanceMatcher:
         """A matcher before the first token."""
-        return LlguidanceMatcher(self._template.deep_copy(), self._eog, self._real)
+        return LlguidanceMatcher(self._template.deep_copy(), self._trie)
 
 
 class LlguidanceMatcher:
     """One session's place."""
 
-    __slots__ = ("_eog", "_matcher", "_real")
+    __slots__ = ("_matcher", "_trie")
 
-    def __init__(self, matcher: LLMatcher, eog: Words, real: Words) -> None:
+    def __init__(self, matcher: LLMatcher, trie: _Trie) -> None:
         self._matcher = matcher
-        self._eog = eog
-        self._real = real
+        self._trie = trie
 
     def fill_mask(self, words: Words) -> None:
         """See Matcher. About 30 us, at most some 20 ms before the engine's own limits end it; releases the GIL."""
-        self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+        trie = self._trie
+        self._matcher.unsafe_compute_mask_ptr(trie.wide.ctypes.data, trie.wide.nbytes)
         if self._matcher.is_error():
             # A dead end is an error state to the engine, with EOG set; here it is a mask without a bit.
             if not _first_line(self._matcher.get_error()).startswith("NoExtension"):
@@ -120,10 +131,9 @@ class LlguidanceMatcher:
             words[:] = 0
             return
         # The engine may set an EOG id for its text, or know only some of several: EOG is legal exactly at the end.
-        np.bitwise_and(words, ~self._eog, out=words)
+        np.bitwise_and(trie.wide[: len(words)], trie.not_eog, out=words)
         if self._matcher.is_accepting():
-            np.bitwise_or(words, self._eog, out=words)
-        np.bitwise_and(words, self._real, out=words)
+            np.bitwise_or(words, trie.eog, out=words)
 
     def consume(self, token: int) -> None:
         """See Matcher. About 5 us; holds the GIL."""
@@ -131,57 +141,29 @@ class LlguidanceMatcher:
         if self._matcher.is_error():
             raise self._gave_up()
 
+    def consume_bytes(self, data: bytes) -> bool:
+        """See ByteMatcher."""
+        tokens = [self._trie.width + byte for byte in data]
+        if self._matcher.validate_tokens(tokens) < len(tokens):
+            if self._matcher.is_error():
+                raise self._gave_up()
+            return False
+        if not self._matcher.consume_tokens(tokens):
+            raise self._gave_up()
+        return True
+
     def is_accepting(self) -> bool:
         """See Matcher."""
         return self._matcher.is_accepting() and not self._matcher.is_error()
 
-    def fork(self) -> Matcher:
+    def fork(self) -> LlguidanceMatcher:
         """See Matcher."""
-        return LlguidanceMatcher(self._matcher.deep_copy(), self._eog, self._real)
+        return LlguidanceMatcher(self._matcher.deep_copy(), self._trie)
 
     def _gave_up(self) -> LimitExceeded:
         reason = self._matcher.stop_reason()
         detail = _first_line(self._matcher.get_error())
         return LimitExceeded(f"the grammar's engine gave up here ({reason}): {detail}", stop_reason=reason)
-
-
-def to_lark(grammar: Grammar) -> str:
-    """The grammar as one Lark text with `no_forcing`. Raises InvalidGrammar for engine options inside a schema."""
-    match grammar.kind:
-        case GrammarKind.LARK:
-            source = grammar.texts[0]
-        case GrammarKind.REGEX:
-            source = f"start: /{regex_to_lark(grammar.texts[0], use_ascii='')}/"
-        case GrammarKind.CHOICE:
-            # One terminal: the lexer decides among thousands at once, where rules would each add an item a row.
-            source = "start: CHOICE\nCHOICE: " + " | ".join(_lark_string(text) for text in grammar.texts)
-        case GrammarKind.JSON_OBJECT:
-            source = "start: %json " + _with_options('{"type":"object"}')
-        case GrammarKind.JSON_SCHEMA:
-            source = "start: %json " + _with_options(grammar.texts[0])
-    return source + _NO_FORCING
-
-
-def _with_options(schema: str) -> str:
-    """The canonical schema with the engine's options put in front, its own text untouched."""
-    document = json.loads(schema)
-    options = json.dumps({"x-guidance": _JSON_OPTIONS})
-    if document is True:
-        return options
-    if not isinstance(document, dict):
-        if document is False:
-            raise InvalidGrammar("grammar.json_schema: the schema is false, which nothing satisfies")
-        raise InvalidGrammar("grammar.json_schema: a JSON Schema is an object or a boolean", location="/")
-    if "x-guidance" in document:
-        raise InvalidGrammar(
-            "grammar.json_schema: x-guidance holds engine options and is no part of JSON Schema; take it out",
-            location="/x-guidance",
-        )
-    return f"{options[:-1]},{schema[1:]}" if document else options
-
-
-def _lark_string(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _compile_error(grammar: Grammar, message: str) -> InvalidGrammar | LimitExceeded:

@@ -29,6 +29,16 @@ class Matcher(Protocol):
         """A second matcher at the same place."""
 
 
+class ByteMatcher(Matcher, Protocol):
+    """A Matcher that also advances over bytes, for texts that a token only partly belongs to."""
+
+    def consume_bytes(self, data: bytes) -> bool:
+        """Advances over the bytes; False, the place unchanged, if the grammar refuses them. Raises LimitExceeded."""
+
+    def fork(self) -> ByteMatcher:
+        """A second matcher at the same place."""
+
+
 class CompiledGrammar(Protocol):
     """A grammar compiled for a vocabulary: immutable, shared by all its sessions, safe to use from many threads."""
 
@@ -40,5 +50,5 @@ class CompiledGrammar(Protocol):
     def vocabulary_id(self) -> str:
         """Fingerprint of the vocabulary that it was compiled for."""
 
-    def start(self) -> Matcher:
+    def start(self) -> ByteMatcher:
         """A matcher before the first token."""

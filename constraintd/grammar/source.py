@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from constraintd.errors import InvalidField, InvalidGrammar, TooLarge
+from constraintd.grammar.json_schema.report import SchemaOptions
 
 
 class GrammarKind(Enum):
@@ -25,23 +26,38 @@ class GrammarKind(Enum):
     REGEX = "regex"
     LARK = "lark"
     CHOICE = "choice"
+    GBNF = "gbnf"
+    STRUCTURAL_TAG = "structural_tag"
+    TOOLS = "tools"
+
+
+_JSON_TEXT = (GrammarKind.JSON_SCHEMA, GrammarKind.STRUCTURAL_TAG)
+_WITH_JSON = (*_JSON_TEXT, GrammarKind.JSON_OBJECT, GrammarKind.TOOLS)
+DEFAULT_OPTIONS = SchemaOptions()
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """A grammar in canonical form. `texts` holds the one source text, or a choice's texts; `grammar_id` names it."""
+    """A grammar in canonical form; `grammar_id` names it.
+
+    `texts` holds the one source text; a choice's texts; a GBNF's text and root; or the tools, the choice and the wire
+    format of tool calls. `options` count only for kinds with JSON in them, and are the defaults for all others.
+    """
 
     kind: GrammarKind
     texts: tuple[str, ...]
     grammar_id: str
+    options: SchemaOptions = DEFAULT_OPTIONS
 
 
 # A JSON string, or a run of white space between tokens.
 _STRING_OR_SPACE = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\r\n]+')
 
 
-def parse_grammar(kind: GrammarKind, texts: Sequence[bytes], *, max_bytes: int) -> Grammar:
-    """The canonical grammar of these UTF-8 texts (none for json_object, several for choice).
+def parse_grammar(
+    kind: GrammarKind, texts: Sequence[bytes], *, max_bytes: int, options: SchemaOptions = DEFAULT_OPTIONS
+) -> Grammar:
+    """The canonical grammar of these UTF-8 texts; see Grammar.texts for how many each kind has.
 
     Raises TooLarge, InvalidField (no text, not UTF-8) and InvalidGrammar (not JSON, duplicate key, too deep).
     """
@@ -56,14 +72,20 @@ def parse_grammar(kind: GrammarKind, texts: Sequence[bytes], *, max_bytes: int) 
         decoded = list(dict.fromkeys(decoded))
     elif kind is not GrammarKind.JSON_OBJECT and not decoded[0].strip():
         raise InvalidGrammar(f"{field}: the text is empty; give a grammar", field=field, location="1:1")
-    if kind is GrammarKind.JSON_SCHEMA:
+    if kind in _JSON_TEXT:
         decoded = [canonical_json(decoded[0])]
     digest = hashlib.sha256(kind.value.encode())
+    if kind not in _WITH_JSON:
+        options = DEFAULT_OPTIONS
+    if options != DEFAULT_OPTIONS:
+        # Only other options than the defaults are part of the name, so that names outlive options that come later.
+        chosen = (options.policy.value, options.whitespace.value, str(options.formats_are_annotations))
+        digest.update("\0".join(chosen).encode())
     for text in decoded:
         raw = text.encode()
         digest.update(len(raw).to_bytes(8, "little"))
         digest.update(raw)
-    return Grammar(kind, tuple(decoded), digest.hexdigest())
+    return Grammar(kind, tuple(decoded), digest.hexdigest(), options)
 
 
 def canonical_json(text: str) -> str:

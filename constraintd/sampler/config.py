@@ -56,11 +56,14 @@ class SamplerConfig:
     max_tokens: int | None = None
     stop_strings: tuple[bytes, ...] = ()
     stop_ids: tuple[int, ...] = ()
+    min_tokens: int = 0
 
 
 def check_sampler_config(config: SamplerConfig, *, logits_width: int, limits: Limits) -> None:
     """Raises InvalidField or TooLarge with the field's name if the config contradicts itself or leaves its ranges."""
     _check_stages(config.stages, limits)
+    if config.max_tokens is not None and config.min_tokens > config.max_tokens:
+        raise InvalidField("sampler.min_tokens", f"{config.min_tokens} is above max_tokens {config.max_tokens}")
     if len(config.stop_strings) > limits.max_stop_strings:
         raise TooLarge(
             "sampler.stop_strings",

@@ -34,22 +34,36 @@ class Finish:
     constraint_incomplete: bool
     stop_string: bytes = b""
     stop_id: int | None = None
+    schema_satisfied: bool | None = None
+    """Whether the final text satisfies its JSON Schemas; None where that is not asked, or the text is incomplete."""
+    schema_violation: str = ""
 
 
 class SamplerState:
     """One session's state. Mutated only by `advance`; `fork` gives an independent copy."""
 
-    __slots__ = ("_constraint", "_eog", "_max_tokens", "_output", "_scanner", "_stop_ids", "_vocabulary", "position")
+    __slots__ = (
+        "_constraint",
+        "_eog",
+        "_max_tokens",
+        "_min_tokens",
+        "_output",
+        "_scanner",
+        "_stop_ids",
+        "_vocabulary",
+        "position",
+    )
 
     def __init__(
-        self, vocabulary: Vocabulary, config: SamplerConfig, constraint: Constraint, *, max_tokens: int
+        self, vocabulary: Vocabulary, config: SamplerConfig, constraint: Constraint, *, min_tokens: int, max_tokens: int
     ) -> None:
         self._vocabulary = vocabulary
         self._constraint = constraint
         self._eog = frozenset(vocabulary.eog_ids)
         self._stop_ids = frozenset(config.stop_ids)
         self._scanner = StopScanner(config.stop_strings)
-        self._max_tokens = max_tokens if config.max_tokens is None else min(config.max_tokens, max_tokens)
+        self._min_tokens = min_tokens
+        self._max_tokens = max_tokens
         self._output = OutputTail()
         self.position = 0
 
@@ -61,10 +75,11 @@ class SamplerState:
         self.position += 1
         if token in self._eog:
             return self._finish(FinishReason.EOG, complete=self._constraint.is_complete(), stop_id=token)
-        if token in self._stop_ids:
+        stops = self.position >= self._min_tokens
+        if stops and token in self._stop_ids:
             return self._finish(FinishReason.STOP_ID, complete=self._complete_at(token), stop_id=token)
         output, match = self._scanner.append(self._output, self._vocabulary.bytes_of(token))
-        if match is not None:
+        if stops and match is not None:
             return Finish(
                 FinishReason.STOP_STRING,
                 cut_offset=match.start,
@@ -77,12 +92,26 @@ class SamplerState:
 
     def mask(self) -> MaskView | Finish:
         """What may come at this position: a mask (perhaps a dead end), or the Finish of a session that is done."""
-        view = self._constraint.mask()
+        view = self._constraint.mask(may_end=self.position >= self._min_tokens)
         if view.exhausted:
             return self._finish(FinishReason.GRAMMAR_EXHAUSTED, complete=True)
         if self.position >= self._max_tokens:
             return self._finish(FinishReason.LENGTH, complete=view.complete)
         return view
+
+    def begins_at(self, name: str) -> int:
+        """Where in the text a part's own text begins, in bytes."""
+        return self._constraint.begins_at(name)
+
+    @property
+    def constraint_names(self) -> tuple[str, ...]:
+        """The parts of its constraint, for people."""
+        return self._constraint.names
+
+    @property
+    def awaiting_trigger(self) -> bool:
+        """Whether some lazy grammar still sleeps."""
+        return self._constraint.awaiting_trigger
 
     def settled_bytes(self) -> int:
         """Text bytes from position 0 that no later step can take back."""

@@ -8,13 +8,12 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from constraintd.constraint import Constraint, MaskView
 from constraintd.errors import (
     InvalidField,
     InvalidSurprisal,
-    LimitExceeded,
     PositionConflict,
     PositionGap,
     SessionFinished,
@@ -29,6 +28,20 @@ from constraintd.sampler.state import Finish, SamplerState
 from constraintd.session.directive import DenseMask, Directive, NoTokenAllowed, Outcome
 from constraintd.vocabulary.vocabulary import Vocabulary
 
+_SLOW_SECONDS = 0.002
+_LONG_TEXT_BYTES = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Verifier:
+    """An independent check of a finished text against the JSON Schema of the part `name`, as it was given.
+
+    `check` gives what is wrong, or None.
+    """
+
+    name: str
+    check: Callable[[bytes], str | None]
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -36,10 +49,11 @@ class Identity:
 
     session_id: bytes
     vocabulary: Vocabulary
-    grammar_id: str | None
+    grammar_ids: tuple[str, ...]
     config: SamplerConfig
     prompt_tokens: tuple[int, ...]
     request_digest: bytes
+    verifiers: tuple[Verifier, ...] = ()
 
 
 class Session:
@@ -48,7 +62,9 @@ class Session:
     The log (`tokens`, `surprisals`) is the truth; the SamplerState is folded from it and can be dropped at any time.
     """
 
-    def __init__(self, identity: Identity, constraint: Callable[[], Constraint], *, max_tokens: int) -> None:
+    def __init__(
+        self, identity: Identity, constraint: Callable[[], Constraint], *, min_tokens: int = 0, max_tokens: int
+    ) -> None:
         """Computes the first Directive. Raises LimitExceeded."""
         self.identity = identity
         self.epoch = secrets.randbits(64)
@@ -57,6 +73,7 @@ class Session:
         self.last_step = time.monotonic()
         self.step_seconds = 0.0  # how long one token of the last step took: tells the slow sessions from the quick
         self._constraint = constraint
+        self._min_tokens = min_tokens
         self._max_tokens = max_tokens
         self._busy = threading.Lock()
         self._last_position: int | None = None  # where the last applied step began
@@ -64,12 +81,19 @@ class Session:
         state = self._at_start()
         self.directive = self._directive_at(state, state.mask())
         self._state: SamplerState | None = state
+        self.awaiting_trigger = state.awaiting_trigger  # whether some grammar still sleeps
         self.step_seconds = time.perf_counter() - began
 
     @property
     def position(self) -> int:
         """Number of accepted tokens."""
         return len(self.tokens)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether its next step may take more than a moment: its last one did, or a long text is to be verified."""
+        long_text = bool(self.identity.verifiers) and self.directive.settled_bytes > _LONG_TEXT_BYTES
+        return long_text or self.step_seconds > _SLOW_SECONDS
 
     @property
     def finish(self) -> Finish | None:
@@ -142,17 +166,20 @@ class Session:
                 )
         began = time.perf_counter()
         directive, state = self._advance(tokens)
+        if self.identity.verifiers and isinstance(directive.outcome, Finish):
+            directive = replace(directive, outcome=self._verified(directive.outcome, state, tokens))
         self._last_position = self.position
         self.tokens.extend(tokens)
         self.surprisals.extend(surprisals)
         self._state = state
         self.directive = directive
+        self.awaiting_trigger = state.awaiting_trigger
         self.last_step = time.monotonic()
         self.step_seconds = (time.perf_counter() - began) / len(tokens)
         return directive
 
     def _advance(self, tokens: Sequence[int]) -> tuple[Directive, SamplerState]:
-        """The Directive after `tokens` and the state there. After an error the old one stands, or is dropped."""
+        """The Directive after `tokens` and the state there, which is the session's only once it is all applied."""
         state = self._folded()
         if len(tokens) > 1:
             state = state.fork()  # a later token may be illegal; a copy costs 1 to 80 us, so single tokens go without
@@ -169,14 +196,22 @@ class Session:
                     "sample only tokens whose bit is set in the Directive's mask",
                     illegal_index=index,
                 )
-            try:
-                directive = self._directive_at(state, state.advance(token) or state.mask())
-            except LimitExceeded:
-                if len(tokens) == 1:
-                    self._state = None  # advanced in place: fold it anew from the log when it is next needed
-                raise
+            if len(tokens) == 1:
+                self._state = None  # advanced in place: if anything fails from here on, it is folded anew from the log
+            directive = self._directive_at(state, state.advance(token) or state.mask())
             outcome = directive.outcome
         return directive, state
+
+    def _verified(self, finish: Finish, state: SamplerState, tokens: Sequence[int]) -> Finish:
+        if finish.constraint_incomplete:
+            return finish
+        bytes_of = self.identity.vocabulary.bytes_of
+        text = b"".join(bytes_of(token) for token in [*self.tokens, *tokens])[: finish.cut_offset]
+        for verifier in self.identity.verifiers:
+            violation = verifier.check(text[state.begins_at(verifier.name) :])
+            if violation is not None:
+                return replace(finish, schema_satisfied=False, schema_violation=violation)
+        return replace(finish, schema_satisfied=True)
 
     def _directive_at(self, state: SamplerState, here: MaskView | Finish) -> Directive:
         position = state.position
@@ -186,14 +221,20 @@ class Session:
         outcome: Outcome = DenseMask(here.dense)
         if here.dead_end:
             outcome = NoTokenAllowed(
-                f"the constraint (grammar {self.identity.grammar_id}) leaves no token at position {position}: "
-                "the vocabulary can't spell what must follow"
+                f"no token is left at position {position} by what must hold at once: "
+                f"{', '.join(state.constraint_names)}; widen one of them"
             )
         return Directive(position, outcome, next_draw, settled_bytes=state.settled_bytes())
 
     def _at_start(self) -> SamplerState:
         identity = self.identity
-        return SamplerState(identity.vocabulary, identity.config, self._constraint(), max_tokens=self._max_tokens)
+        return SamplerState(
+            identity.vocabulary,
+            identity.config,
+            self._constraint(),
+            min_tokens=self._min_tokens,
+            max_tokens=self._max_tokens,
+        )
 
     def _folded(self) -> SamplerState:
         """The state at the session's position, folded from the log if it was dropped. Raises LimitExceeded."""

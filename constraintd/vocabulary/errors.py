@@ -25,7 +25,7 @@ class VocabularyError(ConstraintdError):
 
 
 class UnsupportedTokenizer(VocabularyError):
-    """The file is well-formed but of a kind that has no loader here (WordPiece, tiktoken ranks, ...)."""
+    """The file is well-formed but of a kind that has no loader here (WordPiece, a decoder of its own, ...)."""
 
 
 class EogMissing(VocabularyError):

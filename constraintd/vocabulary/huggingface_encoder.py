@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from tokenizers import Tokenizer
 
-from constraintd.vocabulary.errors import VocabularyError
+from constraintd.vocabulary.errors import UnsupportedTokenizer, VocabularyError
 from constraintd.vocabulary.json_source import object_at
 
 
@@ -32,7 +32,8 @@ class HuggingFaceEncoder:
         """Build it from a `tokenizer.json`, given as its bytes and parsed.
 
         `vocab` is the model's base vocabulary, `added_text` the content -> id of its added tokens that
-        are not special. Raises VocabularyError if the package refuses the file.
+        are not special. Raises VocabularyError if the package refuses the file, UnsupportedTokenizer for added
+        tokens of a Unigram model whose ids leave a gap.
         """
         tokenizer = _tokenizer(data.decode("utf-8"), location)
         # The package ignores the file's ids of added tokens and counts on from the size of the base
@@ -40,6 +41,12 @@ class HuggingFaceEncoder:
         # base tokens. An added token that the base vocabulary lists keeps its id, so list them there.
         if any(tokenizer.token_to_id(content) != token_id for content, token_id in added_text.items()):
             model = object_at(document["model"], f"{location}#/model")
+            if not isinstance(model["vocab"], dict):
+                raise UnsupportedTokenizer(
+                    "an added token of a Unigram model has another id than the one that follows the pieces",
+                    location=f"{location}#/added_tokens",
+                    remedy="register a SentencePiece model if there is one, else a table of token bytes",
+                )
             extended = {**document, "model": {**model, "vocab": {**vocab, **added_text}}}
             tokenizer = _tokenizer(json.dumps(extended), location)
         # A file may ask to cut or pad what it encodes to a training length.

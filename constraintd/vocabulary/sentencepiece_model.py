@@ -110,7 +110,7 @@ def _refuse_other_files(data: bytes) -> None:
             "this is a file of tiktoken ranks (base64 and a rank on each line, as Llama 3 ships it under "
             "this name), not a SentencePiece model",
             location=f"{FILE}, line 1",
-            remedy="register the model's tokenizer.json, or a table of token bytes",
+            remedy="name the format tiktoken and give its special tokens, or register the model's tokenizer.json",
         )
     if data.lstrip()[:1] == b"{":
         raise VocabularyError(

@@ -1,12 +1,12 @@
-"""Hugging Face `tokenizer.json`: BPE, either byte-level or SentencePiece-style with byte fallback.
+"""Hugging Face `tokenizer.json`: BPE or Unigram, byte-level or SentencePiece-style, with byte fallback or without.
 
-The two spell bytes differently:
+The two styles spell bytes differently:
 
 - *byte-level* (GPT-2, Llama 3, Qwen, DeepSeek, SmolLM2): every byte is one character of the GPT-2 byte
   alphabet, a space is U+0120. A token with any character outside of the alphabet is its own UTF-8, as
   the `tokenizers` package decodes it.
-- *SentencePiece-style* (Llama 2, Mistral, Gemma): tokens are text, U+2581 stands for a space by a
-  Replace or Metaspace step, and `<0xHH>` is the byte HH.
+- *SentencePiece-style* (Llama 2, Mistral, Gemma; T5 and other Unigram models): tokens are text, U+2581 stands for a
+  space by a Replace or Metaspace step, and with byte fallback `<0xHH>` is the byte HH.
 
 Both put further text before what they encode, if the file says so (Prepend, `add_prefix_space`), and may
 normalise it. A token's bytes keep the leading space: stripping it from the whole text is a matter of the
@@ -15,7 +15,7 @@ text, not of the token.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from constraintd.vocabulary.byte_alphabet import bytes_of_byte_level
@@ -23,7 +23,6 @@ from constraintd.vocabulary.errors import UnsupportedTokenizer, VocabularyError
 from constraintd.vocabulary.huggingface_encoder import HuggingFaceEncoder
 from constraintd.vocabulary.json_source import (
     array_at,
-    integer_at,
     object_at,
     parse_json_object,
     pointer,
@@ -31,8 +30,13 @@ from constraintd.vocabulary.json_source import (
 )
 from constraintd.vocabulary.text_pieces import SPACE_MARK, bytes_of_piece
 from constraintd.vocabulary.tokenizer_contents import TokenizerContents
+from constraintd.vocabulary.tokenizer_json_vocab import (
+    read_bpe_vocab,
+    read_unigram_vocab,
+    token_id_at,
+    unknown_token,
+)
 from constraintd.vocabulary.tokenizer_pipeline import steps_of, template_bos
-from constraintd.vocabulary.vocabulary import MAX_IDS
 
 FILE = "tokenizer.json"
 
@@ -78,13 +82,14 @@ def read_tokenizer_json(data: bytes) -> TokenizerContents:
     Added tokens marked special, and the model's unknown token, become special ids without bytes, also
     where the base vocabulary lists them; other added tokens are their content.
 
-    Raises UnsupportedTokenizer, by name, for models other than BPE and for spellings that are neither
+    Raises UnsupportedTokenizer, by name, for models other than BPE and Unigram and for spellings that are neither
     of the two above; VocabularyError with a JSON pointer for everything else that is wrong.
     """
     root = parse_json_object(data, FILE)
     model = object_at(root.get("model"), f"{FILE}#/model")
     _refuse_other_models(model)
-    vocab = _read_vocab(model)
+    read_vocab = read_unigram_vocab if model.get("type") == "Unigram" else read_bpe_vocab
+    vocab = read_vocab(model, f"{FILE}#/model/vocab")
     added = _read_added_tokens(root, vocab)
     spelling = _find_spelling(root, model)
 
@@ -93,9 +98,9 @@ def read_tokenizer_json(data: bytes) -> TokenizerContents:
     for token, token_id in vocab.items():
         token_bytes[token_id] = spelling.bytes_of(token, f"{FILE}#/model/vocab{pointer(token)}")
     special: dict[int, str] = {}
-    unknown = model.get("unk_token")
+    unknown = unknown_token(model, vocab, [entry.content for entry in added], f"{FILE}#/model")
     if unknown is not None:
-        _mark_unknown(string_at(unknown, f"{FILE}#/model/unk_token"), vocab, added, special)
+        special[unknown[0]] = unknown[1]
     for index, entry in enumerate(added):
         if entry.special:
             special[entry.token_id] = entry.content
@@ -127,10 +132,10 @@ def _refuse_other_models(model: Mapping[str, object]) -> None:
     kind = model.get("type")
     if kind is None and "merges" in model:
         kind = "BPE"  # files from before 2020 leave the type out
-    if kind != "BPE":
+    if kind not in ("BPE", "Unigram"):
         named = string_at(kind, f"{FILE}#/model/type")[:80]
         raise UnsupportedTokenizer(
-            f"tokenizer model {named} is not supported, only BPE is",
+            f"tokenizer model {named} is not supported, only BPE and Unigram are",
             location=f"{FILE}#/model/type",
             remedy="register a SentencePiece model if there is one, else a table of token bytes",
         )
@@ -143,23 +148,6 @@ def _refuse_other_models(model: Mapping[str, object]) -> None:
             )
 
 
-def _read_vocab(model: Mapping[str, object]) -> dict[str, int]:
-    where = f"{FILE}#/model/vocab"
-    vocab: dict[str, int] = {}
-    token_of: dict[int, str] = {}
-    for token, value in object_at(model.get("vocab"), where).items():
-        token_id = _token_id(value, where, token)
-        other = token_of.setdefault(token_id, token)
-        if other is not token:
-            raise VocabularyError(
-                f"id {token_id} belongs to {other[:80]!r} and to {token[:80]!r}",
-                location=f"{where}{pointer(token)}",
-                remedy="give each token an id of its own",
-            )
-        vocab[token] = token_id
-    return vocab
-
-
 def _read_added_tokens(root: Mapping[str, object], vocab: Mapping[str, int]) -> list[_AddedToken]:
     listed = root.get("added_tokens")
     where = f"{FILE}#/added_tokens"
@@ -169,7 +157,7 @@ def _read_added_tokens(root: Mapping[str, object], vocab: Mapping[str, int]) -> 
         here = f"{where}/{index}"
         entry = object_at(value, here)
         content = string_at(entry.get("content"), f"{here}/content")
-        token_id = _token_id(entry.get("id"), here, "id")
+        token_id = token_id_at(entry.get("id"), here, "id")
         other = token_of.setdefault(token_id, content)
         if other != content:
             raise VocabularyError(
@@ -186,31 +174,6 @@ def _read_added_tokens(root: Mapping[str, object], vocab: Mapping[str, int]) -> 
             )
         added.append(_AddedToken(token_id, content, special=entry.get("special") is True))
     return added
-
-
-def _mark_unknown(
-    unknown: str, vocab: Mapping[str, int], added: Sequence[_AddedToken], special: dict[int, str]
-) -> None:
-    if unknown in vocab:
-        special[vocab[unknown]] = unknown
-    elif all(entry.content != unknown for entry in added):
-        raise VocabularyError(
-            f"the unknown token {unknown[:80]!r} is not in the vocabulary",
-            location=f"{FILE}#/model/unk_token",
-            remedy="check that the file is complete and unchanged",
-        )
-
-
-def _token_id(value: object, parent: str, key: str) -> int:
-    # The checks are in line: this runs once a token, and building a location for each is what costs.
-    if type(value) is int and 0 <= value < MAX_IDS:
-        return value
-    where = f"{parent}{pointer(key)}"
-    raise VocabularyError(
-        f"token id {integer_at(value, where)} is not in 0..{MAX_IDS - 1}",
-        location=where,
-        remedy="check that the file is complete and unchanged",
-    )
 
 
 def _find_spelling(root: Mapping[str, object], model: Mapping[str, object]) -> _Spelling:

@@ -112,7 +112,7 @@ def test_more_vocabularies_than_the_limit_are_refused_and_known_ones_stay_free()
 
 
 def test_stalled_uploads_end_and_free_their_places():
-    with daemon_process("--max-uploads", "2", "--upload-idle-seconds", "1") as address:
+    with daemon_process("--max-uploads", "2", "--upload-idle-seconds", "4") as address:
         channel, stub = stub_for(address)
         with channel:
             stalled = [queue.SimpleQueue() for _ in range(2)]

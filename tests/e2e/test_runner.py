@@ -185,7 +185,7 @@ def test_a_cancelled_call_frees_its_slot_and_its_session(client, daemon_here):
 
 
 def test_a_caller_s_deadline_ends_the_generation(client, daemon_here):
-    generation = client.generate("x", constraint=regex("[a-z]{100000}"), timeout=0.5)
+    generation = client.generate("x", constraint=regex("[a-z]{1900}"), timeout=0.5)
     with pytest.raises(ConstraintdError) as caught:
         generation.wait()
     assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -238,7 +238,7 @@ def test_a_prompt_that_is_too_long_or_unknown_is_refused(client, daemon_here, ge
 
 
 def test_a_bad_grammar_reaches_the_caller_as_what_it_is(client):
-    with pytest.raises(InvalidGrammar, match="Invalid type: strin"):
+    with pytest.raises(InvalidGrammar, match="/type must be among"):
         client.generate("x", constraint=json_schema({"type": "strin"})).wait()
     with pytest.raises(InvalidField) as caught:
         client.generate("x", constraint=None, sampler=sampler_config(greedy(), top_p(7.0))).wait()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from constraintd.constraint import GrammarConstraint
+from constraintd.constraint import Constraint, PartKind, PartSpec
 from constraintd.engine.llguidance_ import LlguidanceEngine
 from constraintd.errors import SessionFinished, TokenNotAllowed
 from constraintd.grammar.source import GrammarKind, parse_grammar
@@ -114,8 +114,9 @@ walks = st.lists(st.integers(0, 10**6), max_size=10)
 
 def session_of(kind: GrammarKind, *texts: str) -> Session:
     grammar = ENGINE.compile(parse_grammar(kind, [text.encode() for text in texts], max_bytes=10_000))
-    identity = Identity(bytes(16), VOCABULARY, grammar.grammar_id, SamplerConfig(), (), b"")
-    return Session(identity, lambda: GrammarConstraint.start(grammar, VOCABULARY), max_tokens=1000)
+    identity = Identity(bytes(16), VOCABULARY, (grammar.grammar_id,), SamplerConfig(), (), b"")
+    parts = [PartSpec("the grammar", PartKind.GRAMMAR, grammar.start)]
+    return Session(identity, lambda: Constraint.start(parts, VOCABULARY), max_tokens=1000)
 
 
 def check_every_token(session: Session, expected: set[int]) -> None:

@@ -4,14 +4,27 @@
 are what a runner needs to drive sessions at the daemon. `constraintd_client.aio` has the same for asyncio.
 """
 
-from . import errors
+from . import errors, triggers
 from .client import ConstraintClient
+from .constraints import Constraint, ReasoningEnd, all_of, lazy, reasoning_end
 from .decode_stream import DecodeStream
 from .directive import Directive, Finish
 from .errors import *  # noqa: F403 - the whole error tree; errors.__all__ lists it
 from .generation import Generation, GenerationClient
 from .generation_events import Delta, Event, Finished, Prompt, Started, Usage
-from .grammars import ConstraintLike, Grammar, choice, constraint, json_object, json_schema, lark, regex
+from .grammars import (
+    ConstraintLike,
+    Grammar,
+    choice,
+    constraint,
+    gbnf,
+    json_object,
+    json_schema,
+    lark,
+    regex,
+    structural_tag,
+)
+from .keyword_report import KeywordReport
 from .mask import MaskShapeError, allowed_ids, apply_mask
 from .samplers import (
     SamplerConfig,
@@ -24,9 +37,20 @@ from .samplers import (
     top_p,
 )
 from .session_handle import SessionHandle
+from .token_rules import (
+    allow_list,
+    allowed_tokens,
+    banned_specials,
+    deny_ranges,
+    token_length,
+    token_sequence,
+)
+from .tools import CallTemplate, ToolAnswer, ToolCall, tool_calls
 from .vocabulary import TokenTable, VocabularyInfo
 
 __all__ = [
+    "CallTemplate",
+    "Constraint",
     "ConstraintClient",
     "ConstraintLike",
     "DecodeStream",
@@ -38,28 +62,45 @@ __all__ = [
     "Generation",
     "GenerationClient",
     "Grammar",
+    "KeywordReport",
     "MaskShapeError",
     "Prompt",
+    "ReasoningEnd",
     "SamplerConfig",
     "SamplerStage",
     "SessionHandle",
     "Started",
     "TokenTable",
+    "ToolAnswer",
+    "ToolCall",
     "Usage",
     "VocabularyInfo",
+    "all_of",
+    "allow_list",
     "allowed_ids",
+    "allowed_tokens",
     "apply_mask",
+    "banned_specials",
     "choice",
     "constraint",
+    "deny_ranges",
+    "gbnf",
     "greedy",
     "json_object",
     "json_schema",
     "lark",
+    "lazy",
     "min_p",
+    "reasoning_end",
     "regex",
     "sampler_config",
+    "structural_tag",
     "temperature",
+    "token_length",
+    "token_sequence",
+    "tool_calls",
     "top_k",
     "top_p",
+    "triggers",
     *errors.__all__,
 ]

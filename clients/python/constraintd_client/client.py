@@ -18,10 +18,12 @@ from constraintd.v1 import (
 )
 
 from . import vocabulary
+from .constraints import ReasoningEnd
 from .decode_stream import DecodeStream
 from .directive import Directive, directive_of
 from .errors import from_rpc_error
 from .grammars import ConstraintLike, Grammar
+from .keyword_report import KeywordReport, report_of
 from .samplers import SamplerConfig
 from .session_handle import SessionHandle, handle_of, open_request
 from .step_batch import step_message
@@ -69,10 +71,13 @@ class ConstraintClient:
         eog_ids: Sequence[int] = (),
         generation_config: bytes | Path | None = None,
         tokenizer_config: bytes | Path | None = None,
+        special: Mapping[int, str] | None = None,
+        pattern: str = "",
     ) -> VocabularyInfo:
         """Uploads a vocabulary from file contents or paths. Registering twice is free.
 
-        `format` is "tokenizer_json", "sentencepiece" or "token_table" (or the protocol's enum value).
+        `format` is "tokenizer_json", "sentencepiece", "token_table", "tiktoken" or "tekken" (or the protocol's enum
+        value). `special` and `pattern` are for "tiktoken" alone, whose file has neither.
         Raises InvalidVocabulary, TooLarge, LimitReached; OSError for an unreadable file; ValueError for an
         unknown format name.
         """
@@ -83,6 +88,8 @@ class ConstraintClient:
             eog_ids=eog_ids,
             generation_config=generation_config,
             tokenizer_config=tokenizer_config,
+            special=special,
+            pattern=pattern,
         )
         return vocabulary.info_of(self._ask(self._stub.RegisterVocabulary, messages).vocabulary)
 
@@ -118,6 +125,13 @@ class ConstraintClient:
         request = grammar_pb2.CompileGrammarRequest(vocabulary_id=vocabulary_id, grammar=grammar)
         return self._ask(self._stub.CompileGrammar, request).grammar_id
 
+    def compile_report(self, vocabulary_id: str, grammar: Grammar) -> tuple[KeywordReport, ...]:
+        """Compiles a grammar and gives what is made of each keyword of its JSON Schema; empty for other kinds, which
+        are enforced as they stand. Raises as `compile_grammar` does.
+        """
+        request = grammar_pb2.CompileGrammarRequest(vocabulary_id=vocabulary_id, grammar=grammar)
+        return report_of(self._ask(self._stub.CompileGrammar, request).report)
+
     def open_session(
         self,
         vocabulary_id: str,
@@ -126,14 +140,15 @@ class ConstraintClient:
         sampler: SamplerConfig | None = None,
         prompt_tokens: Sequence[int] = (),
         session_id: bytes | None = None,
+        reasoning_end: ReasoningEnd | None = None,
     ) -> SessionHandle:
         """Opens a session; the handle has its first Directive. Without `session_id`, 16 random bytes are
-        taken.
+        taken; without `reasoning_end`, the model does not reason.
 
         The same request again gives the same session. Raises AlreadyExists, InvalidGrammar, UnknownGrammar,
         UnknownVocabulary, InvalidField, LimitReached.
         """
-        request = open_request(vocabulary_id, constraint, sampler, prompt_tokens, session_id)
+        request = open_request(vocabulary_id, constraint, sampler, prompt_tokens, session_id, reasoning_end)
         return handle_of(request.session_id, self._ask(self._stub.OpenSession, request))
 
     def step(self, session: SessionHandle, tokens: Sequence[int], surprisals: Sequence[float]) -> Directive:

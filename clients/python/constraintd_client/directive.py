@@ -26,6 +26,12 @@ class Finish:
     """Length of the final text in bytes, from position 0."""
     constraint_incomplete: bool
     """True iff the text does not satisfy the constraint."""
+    schema_satisfied: bool | None = None
+    """Whether the final text satisfies the session's JSON Schemas as they were given, found by an independent
+    validator; None for a session without any, and for an incomplete text.
+    """
+    schema_violation: str = ""
+    """If not: where and why, for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,4 +93,6 @@ def finish_of(message: session_pb2.Finish) -> Finish:
         stop_id=message.stop_id if message.HasField("stop_id") else None,
         cut_offset=message.cut_offset,
         constraint_incomplete=message.constraint_incomplete,
+        schema_satisfied=message.schema_satisfied if message.HasField("schema_satisfied") else None,
+        schema_violation=message.schema_violation,
     )

@@ -10,6 +10,7 @@ import grpc
 
 from constraintd.runner.v1 import generation_service_pb2, generation_service_pb2_grpc
 
+from .constraints import ReasoningEnd
 from .errors import from_rpc_error
 from .generation_events import Delta, Event, Prompt, Transcript, generate_request
 from .grammars import ConstraintLike
@@ -79,15 +80,17 @@ class GenerationClient:
         *,
         constraint: ConstraintLike,
         sampler: SamplerConfig | None = None,
+        reasoning_end: ReasoningEnd | None = None,
         timeout: float | None = None,
     ) -> Generation:
         """Starts a generation. `constraint` None says "unconstrained"; it has to be said.
 
+        `reasoning_end` None: the model does not reason.
         `timeout`, in seconds, is for the whole generation; None is no limit. The runner's refusals come when
         iterating: InvalidGrammar, NoTokenAllowed, ContextExceeded, DaemonUnavailable and the others of
         `errors.py`.
         """
-        request = generate_request(prompt, constraint, sampler)
+        request = generate_request(prompt, constraint, sampler, reasoning_end)
         return Generation(self._stub.Generate(request, timeout=timeout))
 
     def model_info(self) -> generation_service_pb2.GetModelInfoResponse:

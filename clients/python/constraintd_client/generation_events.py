@@ -8,11 +8,13 @@ from typing import TypeAlias
 
 from constraintd.runner.v1 import generation_service_pb2
 
+from .constraints import ReasoningEnd
 from .directive import Finish, finish_of
 from .errors import ConstraintdError, IncompleteGeneration
 from .grammars import ConstraintLike
 from .grammars import constraint as constraint_message
 from .samplers import SamplerConfig
+from .tools import ToolAnswer, tool_answer_of
 
 Prompt: TypeAlias = str | bytes | Sequence[Mapping[str, str]] | Sequence[int]
 """Text, chat messages such as {"role": "user", "content": "Hello"}, or token ids."""
@@ -65,16 +67,23 @@ class Finished:
 
     finish: Finish
     usage: Usage
+    tool_answer: ToolAnswer | None = None
+    """The answer taken apart, for a constraint that has `tool_calls`."""
 
 
 Event: TypeAlias = Started | Delta | Finished
 
 
 def generate_request(
-    prompt: Prompt, constraint: ConstraintLike, sampler: SamplerConfig | None
+    prompt: Prompt,
+    constraint: ConstraintLike,
+    sampler: SamplerConfig | None,
+    reasoning_end: ReasoningEnd | None = None,
 ) -> generation_service_pb2.GenerateRequest:
     """The request. Raises TypeError for a prompt that mixes messages and tokens, or is neither."""
-    request = generation_service_pb2.GenerateRequest(constraint=constraint_message(constraint), sampler=sampler)
+    request = generation_service_pb2.GenerateRequest(
+        constraint=constraint_message(constraint), sampler=sampler, reasoning_end=reasoning_end
+    )
     if isinstance(prompt, str | bytes):
         request.text = prompt.encode() if isinstance(prompt, str) else prompt
         return request
@@ -128,6 +137,11 @@ class Transcript:
         return self._finished.usage if self._finished else None
 
     @property
+    def tool_answer(self) -> ToolAnswer | None:
+        """Content and calls, for a constraint that has `tool_calls`; None before the end, and for others."""
+        return self._finished.tool_answer if self._finished else None
+
+    @property
     def session_id(self) -> bytes | None:
         """The session's id at the daemon; None before Started."""
         return self._started.session_id if self._started else None
@@ -150,7 +164,9 @@ class Transcript:
                 self._texts.append(delta.text)
                 return delta
             case "finished":
-                self._finished = Finished(finish_of(message.finished.finish), _usage_of(message.finished.usage))
+                finished = message.finished
+                answer = tool_answer_of(finished.tool_answer) if finished.HasField("tool_answer") else None
+                self._finished = Finished(finish_of(finished.finish), _usage_of(finished.usage), answer)
                 return self._finished
         return None
 

@@ -45,11 +45,13 @@ def sampler_config(
     max_tokens: int | None = None,
     stop_strings: Sequence[str | bytes] = (),
     stop_ids: Sequence[int] = (),
+    min_tokens: int = 0,
 ) -> SamplerConfig:
     """The stages in their order (none: pick by draw), and where the session stops.
 
     `seed` None lets the daemon pick one. `max_tokens` None is no limit, 0 ends the session before its first
-    token. Raises ValueError if a number doesn't fit its field.
+    token. Before `min_tokens` tokens no end is legal and stops are ignored, unless nothing else is legal. Raises
+    ValueError if a number doesn't fit its field.
     """
     if isinstance(stop_strings, str | bytes):
         raise TypeError("stop_strings is a list of texts, not one text")
@@ -59,4 +61,5 @@ def sampler_config(
         max_tokens=max_tokens,
         stop_strings=[text.encode() if isinstance(text, str) else text for text in stop_strings],
         stop_ids=stop_ids,
+        min_tokens=min_tokens,
     )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from constraintd.v1 import session_pb2
 
+from .constraints import ReasoningEnd
 from .directive import Directive, directive_of
 from .grammars import ConstraintLike
 from .grammars import constraint as constraint_message
@@ -47,6 +48,7 @@ def open_request(
     sampler: SamplerConfig | None,
     prompt_tokens: Sequence[int],
     session_id: bytes | None,
+    reasoning_end: ReasoningEnd | None = None,
 ) -> session_pb2.OpenSessionRequest:
     """The request that opens a session; without `session_id`, under 16 random bytes."""
     return session_pb2.OpenSessionRequest(
@@ -55,6 +57,7 @@ def open_request(
         constraint=constraint_message(constraint),
         sampler=sampler,
         prompt_tokens=prompt_tokens,
+        reasoning_end=reasoning_end,
     )
 
 

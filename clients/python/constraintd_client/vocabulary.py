@@ -137,12 +137,23 @@ def upload(
     eog_ids: Sequence[int],
     generation_config: bytes | Path | None,
     tokenizer_config: bytes | Path | None,
+    special: Mapping[int, str] | None = None,
+    pattern: str = "",
 ) -> Iterator[vocabulary_pb2.RegisterVocabularyRequest]:
     """The messages of one upload: the header, then every file in chunks.
 
     Files are read here and now, so that a missing one raises OSError to the caller and not inside gRPC.
     """
-    header = vocabulary_pb2.VocabularyHeader(format=format_of(format_name), logits_width=logits_width, eog_ids=eog_ids)
+    header = vocabulary_pb2.VocabularyHeader(
+        format=format_of(format_name),
+        logits_width=logits_width,
+        eog_ids=eog_ids,
+        special_tokens=[
+            vocabulary_pb2.SpecialToken(id=token, spelling=spelling.encode())
+            for token, spelling in (special or {}).items()
+        ],
+        pattern=pattern.encode(),
+    )
     sources = (
         (vocabulary_pb2.VOCABULARY_FILE_TOKENIZER, tokenizer),
         (vocabulary_pb2.VOCABULARY_FILE_GENERATION_CONFIG, generation_config),

@@ -132,7 +132,12 @@ class ScriptedDaemon(service_pb2_grpc.ConstraintServiceServicer):
     ) -> grammar_pb2.CompileGrammarResponse:
         if request.grammar.regex == b"(":
             refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_GRAMMAR", "unclosed", {"location": "1:1"})
-        return grammar_pb2.CompileGrammarResponse(grammar_id="g")
+        report = [
+            grammar_pb2.KeywordReport(
+                pointer="/title", keyword="title", verdict=grammar_pb2.KEYWORD_VERDICT_ANNOTATION, detail="says nothing"
+            )
+        ]
+        return grammar_pb2.CompileGrammarResponse(grammar_id="g", report=report)
 
     def OpenSession(self, request: session_pb2.OpenSessionRequest, _context: Any) -> session_pb2.OpenSessionResponse:
         self.opened.append(request)

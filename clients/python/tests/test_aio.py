@@ -13,10 +13,13 @@ from constraintd_client import (
     DeadlineExceeded,
     IncompleteGeneration,
     InvalidGrammar,
+    KeywordReport,
     SessionHandle,
     TokenNotAllowed,
     Unavailable,
     UnknownVocabulary,
+    json_schema,
+    reasoning_end,
     regex,
 )
 from constraintd_client.aio import AsyncConstraintClient, AsyncDecodeStream, AsyncGenerationClient
@@ -59,6 +62,20 @@ async def test_unary_calls_give_the_same_values_and_errors(aclient: AsyncConstra
     assert (await aclient.step(opened[0], [1], [0.0])).position == 1
     assert [s.session_id async for s in aclient.list_sessions()] == sorted(s.session_id for s in opened)
     assert await aclient.close_session(opened[0].session_id) is True
+
+
+async def test_reports_and_reasoning_ends_are_there_too(
+    server: RunningDaemon, runner: RunningRunner, aclient: AsyncConstraintClient
+) -> None:
+    report = await aclient.compile_report("v", json_schema({"title": "t"}))
+    assert report == (KeywordReport("/title", "title", "ANNOTATION", "says nothing"),)
+    end = reasoning_end("</think>")
+    await aclient.open_session("v", None, reasoning_end=end)
+    assert server.daemon.opened[0].reasoning_end == end
+    runner.script = lambda: [STARTED, FINISHED]
+    async with AsyncGenerationClient(runner.target) as generations:
+        await generations.generate("Hi", constraint=None, reasoning_end=end).wait()
+    assert runner.requests[0].reasoning_end == end
 
 
 async def test_split_answers_in_any_order_find_their_sessions(

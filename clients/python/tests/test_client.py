@@ -9,9 +9,12 @@ import pytest
 from constraintd_client import (
     ConstraintClient,
     InvalidGrammar,
+    KeywordReport,
     Unavailable,
     UnknownVocabulary,
     greedy,
+    json_schema,
+    reasoning_end,
     regex,
     sampler_config,
 )
@@ -49,6 +52,19 @@ def test_a_refusal_has_its_class_code_and_place(client: ConstraintClient) -> Non
     assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
     with pytest.raises(UnknownVocabulary):
         client.token_table("other")
+
+
+def test_a_report_says_what_is_made_of_each_keyword(client: ConstraintClient) -> None:
+    expected = (KeywordReport("/title", "title", "ANNOTATION", "says nothing"),)
+    assert client.compile_report("v", json_schema({"title": "t"})) == expected
+
+
+def test_a_session_says_where_its_reasoning_ends(server: RunningDaemon, client: ConstraintClient) -> None:
+    client.open_session("v", "g", reasoning_end=reasoning_end("</think>"))
+    client.open_session("v", "g")
+    reasoning, none = server.daemon.opened
+    assert list(reasoning.reasoning_end.texts) == [b"</think>"]
+    assert not none.HasField("reasoning_end")
 
 
 def test_a_session_opens_steps_and_closes(server: RunningDaemon, client: ConstraintClient) -> None:

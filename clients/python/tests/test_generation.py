@@ -16,7 +16,10 @@ from constraintd_client import (
     IncompleteGeneration,
     NoTokenAllowed,
     Started,
+    ToolAnswer,
+    ToolCall,
     greedy,
+    reasoning_end,
     regex,
     sampler_config,
 )
@@ -45,6 +48,30 @@ def test_text_comes_in_pieces_and_the_end_says_why(runner: RunningRunner, client
     assert (generation.usage.completion_tokens, generation.usage.mask_wait_us) == (3, 9)
     assert (generation.session_id, generation.seed) == (b"s" * 16, 3)
     assert runner.requests[0].constraint.grammar.regex == b"a"
+
+
+def test_the_end_of_reasoning_goes_to_the_runner(runner: RunningRunner, client: GenerationClient) -> None:
+    runner.script = lambda: [STARTED, FINISHED]
+    client.generate("Hi", constraint=None, reasoning_end=reasoning_end("</think>", begin="<think>")).wait()
+    client.generate("Hi", constraint=None).wait()
+    reasoning, none = runner.requests
+    assert (list(reasoning.reasoning_end.texts), reasoning.reasoning_end.begin) == ([b"</think>"], b"<think>")
+    assert not none.HasField("reasoning_end")
+
+
+def test_an_answer_with_tools_comes_taken_apart(runner: RunningRunner, client: GenerationClient) -> None:
+    end = runner_pb2.GenerateResponse()
+    end.CopyFrom(FINISHED)
+    end.finished.tool_answer.content = "Let me see."
+    end.finished.tool_answer.calls.add(id="call_1", name="f", arguments="{}")
+    end.finished.tool_answer.malformed = "<tool_call>{"
+    runner.script = lambda: [STARTED, end]
+    generation = client.generate("Hi", constraint=None)
+    assert generation.tool_answer is None
+    generation.wait()
+    assert generation.tool_answer == ToolAnswer("Let me see.", (ToolCall("call_1", "f", "{}"),), "<tool_call>{")
+    runner.script = lambda: [STARTED, FINISHED]
+    assert client.generate("Hi", constraint=None).wait().tool_answer is None
 
 
 def test_events_tell_everything(runner: RunningRunner, client: GenerationClient) -> None:

@@ -80,6 +80,7 @@ def test_a_sampler_config_keeps_the_order_of_its_stages_and_what_was_left_out() 
     assert list(config.stop_strings) == [b"\xc3\xa9", b"\xff"]
     assert config.HasField("max_tokens")
     assert not config.HasField("seed")
+    assert (config.min_tokens, sampler_config(min_tokens=3).min_tokens) == (0, 3)
 
 
 def test_a_token_table_reads_as_it_was_written() -> None:
@@ -162,6 +163,11 @@ def test_a_finish_is_told_by_name() -> None:
     assert directive.finish is not None
     assert (directive.finish.reason, directive.finish.stop_id) == ("EOG", 0)
     assert (directive.finish.cut_offset, directive.finish.constraint_incomplete) == (4, True)
+    assert (directive.finish.schema_satisfied, directive.finish.schema_violation) == (None, "")
+    finish.schema_satisfied, finish.schema_violation = False, "/a: no"
+    checked = directive_of(session_pb2.Directive(finish=finish), 0).finish
+    assert checked is not None
+    assert (checked.schema_satisfied, checked.schema_violation) == (False, "/a: no")
 
 
 def test_steps_are_cut_into_batches() -> None:

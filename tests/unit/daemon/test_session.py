@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from constraintd.config import Limits
-from constraintd.constraint import GrammarConstraint, Unconstrained
+from constraintd.constraint import Constraint, PartKind, PartSpec
 from constraintd.engine.llguidance_ import LlguidanceEngine
 from constraintd.errors import (
     InvalidField,
@@ -33,11 +32,13 @@ ENGINE = LlguidanceEngine(VOCABULARY)
 
 def open_session(pattern=None, **config):
     grammar = pattern and ENGINE.compile(parse_grammar(GrammarKind.REGEX, [pattern.encode()], max_bytes=10_000))
-    identity = Identity(
-        bytes(16), VOCABULARY, grammar.grammar_id if grammar else None, SamplerConfig(**config), (), b""
-    )
-    start = (lambda: GrammarConstraint.start(grammar, VOCABULARY)) if grammar else (lambda: Unconstrained(VOCABULARY))
-    return Session(identity, start, max_tokens=Limits().max_session_tokens)
+    parts = [PartSpec("grammar", PartKind.GRAMMAR, grammar.start)] if grammar else []
+    return session_of(parts, VOCABULARY, **config)
+
+
+def session_of(parts, vocabulary, max_tokens=1_000_000, **config):
+    identity = Identity(bytes(16), vocabulary, (), SamplerConfig(**config), (), b"")
+    return Session(identity, lambda: Constraint.start(parts, vocabulary), max_tokens=max_tokens)
 
 
 def take(session, text, **kwargs):
@@ -153,8 +154,7 @@ def test_a_dead_end_keeps_the_step_and_the_history():
     table = BYTE_TABLE.replace(b"\x00\x01\x00\x00\x00\x01", b"\x02\x00\x00\x00\x00", 1)
     vocabulary = load_vocabulary(VocabularyFormat.TOKEN_TABLE, table, logits_width=WIDTH, eog_ids=[EOG])
     grammar = LlguidanceEngine(vocabulary).compile(parse_grammar(GrammarKind.REGEX, [b"a\x01b"], max_bytes=100))
-    identity = Identity(bytes(16), vocabulary, grammar.grammar_id, SamplerConfig(), (), b"")
-    session = Session(identity, lambda: GrammarConstraint.start(grammar, vocabulary), max_tokens=99)
+    session = session_of([PartSpec("the grammar", PartKind.GRAMMAR, grammar.start)], vocabulary)
     directive = take(session, b"a")
     assert isinstance(directive.outcome, NoTokenAllowed)
     assert (directive.position, session.tokens.tolist()) == (1, [97])
@@ -269,21 +269,17 @@ def test_a_second_step_while_one_runs_is_refused():
 
 
 class GivesUp:
-    """A constraint whose engine gives up on the third token, once."""
+    """A matcher that gives up on the third token, once."""
 
     broken = False
 
     def __init__(self):
-        self.inner = Unconstrained(VOCABULARY)
         self.seen = 0
 
-    def mask(self):
-        return self.inner.mask()
+    def fill_mask(self, words):
+        words[:] = VOCABULARY.real_ids
 
-    def is_complete(self):
-        return True
-
-    def completes_with_terminal(self, token):
+    def is_accepting(self):
         return True
 
     def fork(self):
@@ -301,7 +297,7 @@ class GivesUp:
 
 def test_an_engine_that_gives_up_costs_the_step_and_nothing_else():
     GivesUp.broken = False
-    session = Session(Identity(bytes(16), VOCABULARY, "g", SamplerConfig(), (), b""), GivesUp, max_tokens=99)
+    session = session_of([PartSpec("gives up", PartKind.GRAMMAR, GivesUp)], VOCABULARY)
     take(session, b"ab")
     before = session.directive
     with pytest.raises(LimitExceeded):

@@ -175,7 +175,7 @@ def test_text_with_a_lone_surrogate_is_a_typed_error_of_the_encoder(byte_level_j
         read_tokenizer_json(byte_level_json()).encoder.encode("a\ud800")
 
 
-@pytest.mark.parametrize("model", ["WordPiece", "Unigram", "WordLevel", "Novel"])
+@pytest.mark.parametrize("model", ["WordPiece", "WordLevel", "Novel"])
 def test_other_models_are_refused_by_name(byte_level_json, model):
     with pytest.raises(UnsupportedTokenizer, match=f"tokenizer model {model} is not supported") as refused:
         read_tokenizer_json(byte_level_json(lambda d: d["model"].update(type=model)))

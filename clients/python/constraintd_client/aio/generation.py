@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 
 from constraintd.runner.v1 import generation_service_pb2, generation_service_pb2_grpc
+from constraintd_client.constraints import ReasoningEnd
 from constraintd_client.errors import Cancelled, from_rpc_error
 from constraintd_client.generation_events import Delta, Event, Prompt, Transcript, generate_request
 from constraintd_client.grammars import ConstraintLike
@@ -86,15 +87,17 @@ class AsyncGenerationClient:
         *,
         constraint: ConstraintLike,
         sampler: SamplerConfig | None = None,
+        reasoning_end: ReasoningEnd | None = None,
         timeout: float | None = None,
     ) -> AsyncGeneration:
         """Starts a generation. `constraint` None says "unconstrained"; it has to be said.
 
+        `reasoning_end` None: the model does not reason.
         `timeout`, in seconds, is for the whole generation; None is no limit. The runner's refusals come when
         iterating: InvalidGrammar, NoTokenAllowed, ContextExceeded, DaemonUnavailable and the others of
         `errors.py`.
         """
-        request = generate_request(prompt, constraint, sampler)
+        request = generate_request(prompt, constraint, sampler, reasoning_end)
         return AsyncGeneration(self._stub.Generate(request, timeout=timeout))
 
     async def model_info(self) -> generation_service_pb2.GetModelInfoResponse:

@@ -1,0 +1,178 @@
+"""The disposable child: confines itself, compiles and probes one grammar, says what came of it, and is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+import os
+import resource
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from constraintd.errors import ConstraintdError, LimitExceeded
+from constraintd.grammar.engines import Engines
+from constraintd.grammar.honesty import verifier_of
+from constraintd.grammar.sandbox_probe import Prober
+from constraintd.grammar.sandbox_protocol import (
+    CompileLimits,
+    Faulted,
+    Passed,
+    Refused,
+    TryGrammar,
+    Verdict,
+    verdict_bytes,
+)
+from constraintd.grammar.source import Grammar
+
+_PAGE = resource.getpagesize()
+# What a child may write to a file, its own error output included: enough for the last words of an abort.
+_MAX_FILE_BYTES = 64 << 10
+# Below the daemon and its runner in the kernel's eyes: an attack's children wait, the step path doesn't.
+_NICENESS = 10
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef", "\\u")
+
+
+def run_child(request: TryGrammar, engines: Engines, prober: Prober, verdict_fd: int) -> None:
+    """The whole life of a freshly forked child. Writes its verdict to `verdict_fd`; never returns."""
+    try:
+        confine(request.limits)
+        verdict = _guarded(request, lambda: examine(request, engines, prober))
+        payload = verdict_bytes(verdict)
+        while payload:
+            payload = payload[os.write(verdict_fd, payload) :]
+    finally:
+        os._exit(0)
+
+
+def confine(limits: CompileLimits) -> None:
+    """Puts this process, which must be a fresh fork, under the limits. Soft ones, so that a verdict can lift them."""
+    os.setpriority(os.PRIO_PROCESS, 0, _NICENESS)
+    with contextlib.suppress(OSError):  # some containers mount /proc read-only; this is only a preference
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    cpu_seconds = math.ceil(limits.seconds)
+    _soften(resource.RLIMIT_CPU, cpu_seconds)
+    _soften(resource.RLIMIT_STACK, limits.stack_bytes)
+    _soften(resource.RLIMIT_CORE, 0)
+    _soften(resource.RLIMIT_FSIZE, _MAX_FILE_BYTES)
+    _soften(resource.RLIMIT_AS, _address_space() + limits.memory_bytes)
+
+
+def examine(request: TryGrammar, engines: Engines, prober: Prober) -> Verdict:
+    """Compiles, probes and drops the grammar. Raises InvalidGrammar, LimitExceeded and whatever an engine breaks."""
+    limits = request.limits
+    before = _heap()
+    began = time.perf_counter()
+    compiled = engines.compile(request.grammar)
+    seconds = time.perf_counter() - began
+    probed = prober.walk(compiled, steps=limits.probe_steps, enough_seconds=limits.step_seconds)
+    slowest = max(probed.slowest_seconds, _slowest_check(request.grammar, probed.texts))
+    if slowest > limits.step_seconds:
+        raise LimitExceeded(
+            f"grammar.{request.grammar.kind.value}: one step in it takes {slowest * 1e3:.0f} ms, over "
+            f"the limit of {limits.step_seconds * 1e3:g} ms; make it smaller, or split what it chooses among",
+            limit="step_seconds",
+            value=limits.step_seconds,
+        )
+    grown = max(0, _heap() - before)
+    # Taking a deeply nested value apart needs stack as well, so let that happen here first.
+    del compiled
+    gc.collect()
+    return Passed(seconds, slowest, probed.steps, grown)
+
+
+def _slowest_check(grammar: Grammar, texts: Sequence[bytes]) -> float:
+    """CPU time of the slowest check of a finished text: the daemon does that in the step that finishes it.
+
+    Only where the schema has references, or escapes that may spell one: without them a check takes time in proportion
+    to schema and text, with them it can double at every turn. Making the verifier costs 15 ms.
+    """
+    if not texts or not any(mark in source for source in grammar.texts for mark in _REFERENCES):
+        return 0.0
+    check = verifier_of(grammar)
+    if check is None:
+        return 0.0
+    slowest = 0.0
+    for text in texts:
+        began = time.thread_time()
+        check(text)
+        slowest = max(slowest, time.thread_time() - began)
+    return slowest
+
+
+def _guarded(request: TryGrammar, work: Callable[[], Verdict]) -> Verdict:
+    try:
+        return work()
+    except ConstraintdError as error:
+        return Refused.by(error)
+    except MemoryError:
+        _lift(resource.RLIMIT_AS)
+        return Refused.by(over_memory(request))
+    except RecursionError:
+        return Refused.by(over_depth(request))
+    except Exception:
+        return Faulted(traceback.format_exc(limit=-8))
+    except BaseException as error:  # pyo3 raises a panic as one; nothing else here does
+        return Refused.by(engine_broke(request, repr(error)))
+
+
+def over_memory(request: TryGrammar) -> LimitExceeded:
+    """The refusal of a grammar whose compilation wants more memory than it may have."""
+    return LimitExceeded(
+        f"grammar.{request.grammar.kind.value}: compiling and probing it takes more than "
+        f"{request.limits.memory_bytes >> 20} MiB of memory; make the grammar smaller",
+        limit="memory_bytes",
+        value=request.limits.memory_bytes,
+    )
+
+
+def over_depth(request: TryGrammar) -> LimitExceeded:
+    """The refusal of a grammar that nests deeper than the stack goes."""
+    return LimitExceeded(
+        f"grammar.{request.grammar.kind.value}: compiling it overran a stack of "
+        f"{request.limits.stack_bytes >> 10} KiB; nest it less deeply",
+        limit="stack_bytes",
+        value=request.limits.stack_bytes,
+    )
+
+
+def over_time(request: TryGrammar) -> LimitExceeded:
+    """The refusal of a grammar that takes too long."""
+    return LimitExceeded(
+        f"grammar.{request.grammar.kind.value}: compiling and probing it takes more than {request.limits.seconds:g} s; "
+        "make the grammar smaller, or ask for more time",
+        limit="seconds",
+        value=request.limits.seconds,
+    )
+
+
+def engine_broke(request: TryGrammar, detail: str) -> LimitExceeded:
+    """The refusal of a grammar that its engine did not survive."""
+    return LimitExceeded(
+        f"grammar.{request.grammar.kind.value}: its engine broke down over it ({detail[:300]}); "
+        "write the grammar in another way",
+        limit="engine",
+    )
+
+
+def _soften(which: int, limit: int) -> None:
+    hard = resource.getrlimit(which)[1]
+    resource.setrlimit(which, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+
+
+def _lift(which: int) -> None:
+    hard = resource.getrlimit(which)[1]
+    resource.setrlimit(which, (hard, hard))
+
+
+def _address_space() -> int:
+    """Bytes of address space in use."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * _PAGE
+
+
+def _heap() -> int:
+    """Bytes of memory in use that belong to no file. Pages shared with the helper count from the start."""
+    _, resident, shared, *_ = Path("/proc/self/statm").read_text().split()
+    return (int(resident) - int(shared)) * _PAGE

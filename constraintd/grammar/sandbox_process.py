@@ -1,0 +1,267 @@
+"""The compile helper's main: a small process that holds vocabularies and forks a child for every new grammar.
+
+It has one thread and no gRPC, so forking is safe and costs a few milliseconds whatever the daemon's size. It reads
+requests from the socket it was given, keeps each child to its wall-clock limit, tells a child that died without a
+word from one that spoke, and ends when the daemon's side of the socket closes: no helper outlives its daemon.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+import traceback
+from dataclasses import dataclass, field
+
+from constraintd.grammar.engines import Engines
+from constraintd.grammar.sandbox_child import engine_broke, over_depth, over_memory, over_time, run_child
+from constraintd.grammar.sandbox_probe import Prober
+from constraintd.grammar.sandbox_protocol import (
+    LENGTH,
+    MAX_VERDICT_BYTES,
+    AddVocabulary,
+    CancelTry,
+    Faulted,
+    Refused,
+    TryGrammar,
+    Verdict,
+    answer_frame,
+    request_frame,
+    request_of,
+    verdict_of,
+)
+from constraintd.grammar.source import GrammarKind
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fork:
+    """A child without work, which waits for its request. `log_fd` is its error output, kept in memory."""
+
+    pid: int
+    request_fd: int
+    verdict_fd: int
+    log_fd: int
+
+
+@dataclass(slots=True)
+class _Child:
+    """A child at work."""
+
+    request: TryGrammar
+    pid: int
+    verdict_fd: int
+    log_fd: int
+    ends_at: float
+    said: bytearray = field(default_factory=bytearray)
+    late: bool = False
+    unwanted: bool = False
+
+
+class Helper:
+    """Owns the socket to the daemon, the vocabularies and the children. One thread.
+
+    One child is forked ahead and waits: forking (2 to 6 ms) is then no part of what a new grammar waits for.
+    """
+
+    def __init__(self, daemon: socket.socket) -> None:
+        self._daemon = daemon
+        self._vocabularies: dict[str, tuple[Engines, Prober]] = {}
+        self._unusable: dict[str, str] = {}  # vocabulary -> trace of why
+        self._children: dict[int, _Child] = {}
+        self._spare: _Fork | None = None
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(daemon, selectors.EVENT_READ)
+
+    def run(self) -> None:
+        """Serves until the daemon's side closes; then ends every child."""
+        try:
+            while True:
+                if self._spare is None and self._vocabularies:
+                    self._spare = self._fork()
+                for key, _ in self._selector.select(self._patience()):
+                    if key.data is not None:
+                        self._listen(key.data)
+                    elif not self._serve():
+                        return
+                now = time.monotonic()
+                for child in self._children.values():
+                    if now >= child.ends_at and not child.late:
+                        child.late = True
+                        os.kill(child.pid, signal.SIGKILL)
+        finally:
+            self._drop_spare()
+            for child in self._children.values():
+                os.kill(child.pid, signal.SIGKILL)
+
+    def _patience(self) -> float | None:
+        ends = [child.ends_at for child in self._children.values() if not child.late]
+        return max(0.0, min(ends) - time.monotonic()) if ends else None
+
+    def _serve(self) -> bool:
+        """Reads and does one request; false when the daemon is gone."""
+        head = self._receive(LENGTH.size)
+        payload = self._receive(LENGTH.unpack(head)[0]) if head else b""
+        if not payload:
+            return False
+        match request_of(payload):
+            case AddVocabulary() as request:
+                self._add(request)
+            case TryGrammar() as request:
+                self._try(request)
+            case CancelTry(number):
+                child = self._children.get(number)
+                if child is not None:
+                    child.unwanted = True
+                    os.kill(child.pid, signal.SIGKILL)
+        return True
+
+    def _receive(self, size: int) -> bytes:
+        """Exactly `size` bytes, or none if the daemon closes before."""
+        data = bytearray()
+        while len(data) < size:
+            piece = self._daemon.recv(min(size - len(data), 1 << 20))
+            if not piece:
+                return b""
+            data += piece
+        return bytes(data)
+
+    def _add(self, request: AddVocabulary) -> None:
+        self._drop_spare()  # it would not know the vocabulary
+        try:
+            vocabulary = request.vocabulary()
+            engines = Engines(vocabulary)
+            engines.prepare(GrammarKind.JSON_SCHEMA)  # what nearly all grammars need; others are made on first use
+            self._vocabularies[request.vocabulary_id] = engines, Prober(vocabulary)
+        except Exception:
+            self._unusable[request.vocabulary_id] = traceback.format_exc()
+        # Children are forked from here on: what they share must not be touched by their collector's bookkeeping.
+        gc.collect()
+        gc.freeze()
+
+    def _try(self, request: TryGrammar) -> None:
+        known = self._vocabularies.get(request.vocabulary_id)
+        if known is None:
+            self._answer(request, Faulted(self._unusable.get(request.vocabulary_id, "the vocabulary was never sent")))
+            return
+        engines, _ = known
+        if not engines.has(request.grammar.kind):
+            self._drop_spare()
+        try:
+            engines.prepare(request.grammar.kind)
+            fork = self._spare or self._fork()
+            self._spare = None
+            with os.fdopen(fork.request_fd, "wb") as pipe, contextlib.suppress(BrokenPipeError):
+                pipe.write(request_frame(request))  # a child that has died says so by its verdict
+        except Exception:
+            self._answer(request, Faulted(traceback.format_exc()))
+            return
+        ends_at = time.monotonic() + request.limits.seconds
+        child = _Child(request, fork.pid, fork.verdict_fd, fork.log_fd, ends_at)
+        self._children[request.number] = child
+        self._selector.register(child.verdict_fd, selectors.EVENT_READ, child)
+
+    def _drop_spare(self) -> None:
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            os.kill(spare.pid, signal.SIGKILL)
+            os.waitpid(spare.pid, 0)
+            for descriptor in (spare.request_fd, spare.verdict_fd, spare.log_fd):
+                os.close(descriptor)
+
+    def _fork(self) -> _Fork:
+        """A child that waits for a request; it knows the vocabularies and engines that are here by now."""
+        requests, request_fd = os.pipe()
+        verdict_fd, child_fd = os.pipe()
+        log_fd = os.memfd_create("child-log")
+        helper = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+                if os.getppid() == helper:  # it may have died before the line above
+                    os.dup2(log_fd, 2)
+                    os.close(verdict_fd)
+                    os.close(request_fd)
+                    self._let_go()
+                    with os.fdopen(requests, "rb") as pipe:
+                        request = request_of(pipe.read()[LENGTH.size :])
+                    assert isinstance(request, TryGrammar)
+                    run_child(request, *self._vocabularies[request.vocabulary_id], child_fd)
+            finally:
+                os._exit(1)
+        os.close(child_fd)
+        os.close(requests)
+        os.set_blocking(verdict_fd, False)
+        return _Fork(pid, request_fd, verdict_fd, log_fd)
+
+    def _let_go(self) -> None:
+        """Closes, in a fresh child, what belongs to the helper and its other children."""
+        self._selector.close()
+        self._daemon.close()
+        for other in self._children.values():
+            os.close(other.verdict_fd)
+            os.close(other.log_fd)
+
+    def _listen(self, child: _Child) -> None:
+        """Takes what a child says; at the end of it, buries the child and passes the verdict on."""
+        try:
+            piece = os.read(child.verdict_fd, 1 << 16)
+        except BlockingIOError:
+            return
+        child.said += piece
+        if piece and len(child.said) <= MAX_VERDICT_BYTES:
+            return
+        self._selector.unregister(child.verdict_fd)
+        os.close(child.verdict_fd)
+        os.kill(child.pid, signal.SIGKILL)  # it has closed its pipe, so it is done, or should be
+        _, status = os.waitpid(child.pid, 0)
+        log = os.pread(child.log_fd, 1 << 16, 0).decode("utf-8", "replace")
+        os.close(child.log_fd)
+        del self._children[child.request.number]
+        if not child.unwanted:
+            self._answer(child.request, _verdict(child, status, log))
+
+    def _answer(self, request: TryGrammar, verdict: Verdict) -> None:
+        self._daemon.sendall(answer_frame(request.number, verdict))
+
+
+def _verdict(child: _Child, status: int, log: str) -> Verdict:
+    """What a child said, or what its death says."""
+    request = child.request
+    if child.said:
+        try:
+            return verdict_of(bytes(child.said))
+        except ValueError as error:
+            return Refused.by(engine_broke(request, str(error)), lasting=False)
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    if child.late or number == signal.SIGXCPU:
+        return Refused.by(over_time(request))
+    if number in (signal.SIGSEGV, signal.SIGBUS):
+        return Refused.by(over_depth(request))
+    if number == signal.SIGKILL:  # not ours: the kernel's, short of memory
+        return Refused.by(over_memory(request), lasting=False)
+    if "memory allocation" in log or "MemoryError" in log:
+        return Refused.by(over_memory(request))
+    how = f"signal {signal.Signals(number).name}" if number else f"exit status {os.waitstatus_to_exitcode(status)}"
+    return Refused.by(engine_broke(request, f"{how} {log.strip()[-200:]}".strip()))
+
+
+def main() -> None:
+    """Runs on the socket whose descriptor is the only argument."""
+    # The daemon drains on these; the helper has to last as long as it does.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    Helper(socket.socket(fileno=int(sys.argv[1]))).run()
+
+
+if __name__ == "__main__":
+    main()

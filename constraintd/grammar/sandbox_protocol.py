@@ -1,0 +1,213 @@
+"""What the daemon and its compile helper say to each other over their socket.
+
+A frame is a little-endian uint32 length and that many bytes. Requests are pickled: the helper trusts its daemon, and
+the engines' own values travel whole. Verdicts are JSON and checked field by field: a child that compiled a hostile
+grammar is trusted with nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TypeAlias
+
+from constraintd.errors import ConstraintdError, InvalidGrammar, LimitExceeded
+from constraintd.grammar.source import Grammar
+from constraintd.vocabulary.vocabulary import Vocabulary, build_vocabulary
+
+LENGTH = struct.Struct("<I")
+MAX_VERDICT_BYTES = 1 << 20
+"""A child that says more than this is ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompileLimits:
+    """What compiling and probing one grammar may take. The child that tries it is ended past any of them."""
+
+    seconds: float = 10.0
+    """Wall clock, and CPU time rounded up to whole seconds."""
+    memory_bytes: int = 512 << 20
+    """Address space over what the child began with."""
+    stack_bytes: int = 4 << 20
+    """Native stack: bounds how deep a grammar may nest. The daemon's own threads have four times as much."""
+    step_seconds: float = 0.05
+    """CPU time of the slowest mask or advance that the probe meets."""
+    probe_steps: int = 50
+    """Steps along each of the probe's paths."""
+
+    def capped(self, cap: CompileLimits) -> CompileLimits:
+        """These limits, each at most the cap's."""
+        return CompileLimits(
+            seconds=min(self.seconds, cap.seconds),
+            memory_bytes=min(self.memory_bytes, cap.memory_bytes),
+            stack_bytes=min(self.stack_bytes, cap.stack_bytes),
+            step_seconds=min(self.step_seconds, cap.step_seconds),
+            probe_steps=min(self.probe_steps, cap.probe_steps),
+        )
+
+    def within(self, seconds: float) -> CompileLimits:
+        """These limits, with at most that many seconds."""
+        return replace(self, seconds=min(self.seconds, seconds))
+
+
+# --- what the daemon sends ---
+
+
+@dataclass(frozen=True, slots=True)
+class AddVocabulary:
+    """A vocabulary to compile for. `vocabulary_id` is the daemon's fingerprint; the text encoder stays behind."""
+
+    vocabulary_id: str
+    token_bytes: tuple[bytes, ...]
+    special: dict[int, str]
+    eog_ids: tuple[int, ...]
+    logits_width: int
+    bos_id: int | None
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> AddVocabulary:
+        """The message for this vocabulary."""
+        return cls(
+            vocabulary.fingerprint,
+            vocabulary.token_bytes,
+            dict(vocabulary.special),
+            vocabulary.eog_ids,
+            vocabulary.logits_width,
+            vocabulary.bos_id,
+        )
+
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary again, without its encoder (its fingerprint is therefore another). Raises VocabularyError."""
+        return build_vocabulary(
+            self.token_bytes,
+            self.special,
+            eog_ids=self.eog_ids,
+            logits_width=self.logits_width,
+            bos_id=self.bos_id,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TryGrammar:
+    """A grammar to compile and probe in a child. `number` names this try; the verdict carries it."""
+
+    number: int
+    vocabulary_id: str
+    grammar: Grammar
+    limits: CompileLimits
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTry:
+    """Nobody waits for that try any more; it gets no verdict."""
+
+    number: int
+
+
+Request: TypeAlias = AddVocabulary | TryGrammar | CancelTry
+
+
+def request_frame(request: Request) -> bytes:
+    """The request as one frame."""
+    payload = pickle.dumps(request, protocol=5)
+    return LENGTH.pack(len(payload)) + payload
+
+
+def request_of(payload: bytes) -> Request:
+    """The request in a frame of the daemon's."""
+    request: Request = pickle.loads(payload)
+    return request
+
+
+# --- what the helper answers ---
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """The grammar compiled and the probe came through."""
+
+    seconds: float
+    """Compiling, without the probe."""
+    step_seconds: float
+    """CPU time of the slowest mask or advance."""
+    steps: int
+    """Steps that the probe took in all."""
+    memory_bytes: int
+    """Memory that the child's heap grew by: what the grammar and its lexer's states take, near enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The grammar is refused by an error of the protocol: its reason, message and metadata."""
+
+    reason: str
+    message: str
+    metadata: Mapping[str, str]
+    lasting: bool = True
+    """The same grammar under the same limits will be refused again; false where the machine was to blame."""
+
+    @classmethod
+    def by(cls, error: ConstraintdError, *, lasting: bool = True) -> Refused:
+        """The verdict that says what this error says."""
+        return cls(error.reason, error.message, dict(error.metadata), lasting)
+
+    def error(self) -> ConstraintdError:
+        """The error again, a fresh object each time: raising one object over and over piles up its traceback."""
+        kind = _REFUSALS.get(self.reason, ConstraintdError)
+        return kind(self.message, **self.metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Faulted:
+    """The child's own code failed; `trace` is for the log."""
+
+    trace: str
+
+
+Verdict: TypeAlias = Passed | Refused | Faulted
+
+_REFUSALS: Mapping[str, type[InvalidGrammar] | type[LimitExceeded]] = {
+    kind.reason: kind for kind in (InvalidGrammar, LimitExceeded)
+}
+_VERDICTS: Mapping[str, type[Passed] | type[Refused] | type[Faulted]] = {
+    kind.__name__: kind for kind in (Passed, Refused, Faulted)
+}
+
+
+def verdict_bytes(verdict: Verdict) -> bytes:
+    """The verdict as a child writes it."""
+    return json.dumps([type(verdict).__name__, asdict(verdict)]).encode()
+
+
+def verdict_of(payload: bytes) -> Verdict:
+    """The verdict that a child wrote. Raises ValueError for anything else."""
+    try:
+        name, fields = json.loads(payload)
+        match _VERDICTS[name](**fields):
+            case Passed(float() | int(), float() | int(), int(), int()) as verdict:
+                return verdict
+            case Refused(str(), str(), dict(metadata), bool()) as verdict if all(
+                isinstance(value, str) for value in metadata.values()
+            ):
+                return verdict
+            case Faulted(str()) as verdict:
+                return verdict
+    except (KeyError, TypeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"not a verdict: {error!r}") from None
+    raise ValueError("not a verdict: a field has another type")
+
+
+def answer_frame(number: int, verdict: Verdict) -> bytes:
+    """The verdict on a try as one frame."""
+    payload = LENGTH.pack(number) + verdict_bytes(verdict)
+    return LENGTH.pack(len(payload)) + payload
+
+
+def answer_of(payload: bytes) -> tuple[int, Verdict]:
+    """A try's number and its verdict. Raises ValueError."""
+    if len(payload) < LENGTH.size:
+        raise ValueError("an answer without a number")
+    return LENGTH.unpack_from(payload)[0], verdict_of(payload[LENGTH.size :])
