@@ -23,9 +23,11 @@ from constraintd.vocabulary.vocabulary import Vocabulary
 _STRUCTURE = frozenset(bytes([byte]) for byte in b'"{}[]():,;<>=+-*/|.\\\n 0e')
 _SEED = 20260901
 # An ordinary grammar's step costs some 70 us here; all of 4 x 50 would be most of what a compilation costs.
-_FIRST_STEPS = 7
+# So every path is begun, and gone to its end where all of that is cheap, or where any step was not ordinary.
+_FIRST_STEPS = 5
 _CHEAP_SECONDS = 0.002
-_COPIED_AT = 6
+_ORDINARY_SECONDS = 0.001
+_COPIED_AT = 4
 
 Choose = Callable[[Words], int]
 """Picks a legal token from a mask that has one."""
@@ -57,8 +59,8 @@ class Prober:
     def walk(self, grammar: CompiledGrammar, *, steps: int, enough_seconds: float) -> Probed:
         """Goes along each path: the lowest legal ids, the highest, random ones, and random ones that prefer structure.
 
-        Each path is taken for its first steps; then, while the whole walk is cheap, to `steps` steps or its end. Stops
-        at a step over `enough_seconds`. Raises LimitExceeded where the engine gives up.
+        Each path is taken for its first steps; then, if a step was slow or while the whole walk is cheap, to `steps`
+        steps or its end. Stops at a step over `enough_seconds`. Raises LimitExceeded where the engine gives up.
         """
         taken = 0
         slowest = spent = 0.0
@@ -72,7 +74,8 @@ class Prober:
                 slowest = max(slowest, seconds)
                 if slowest > enough_seconds:
                     return Probed(taken, slowest, tuple(texts.values()))
-                if taken > len(paths) * _FIRST_STEPS and spent > _CHEAP_SECONDS:
+                begun = taken > len(paths) * _FIRST_STEPS
+                if begun and spent > _CHEAP_SECONDS and slowest < _ORDINARY_SECONDS:
                     break
         return Probed(taken, slowest, tuple(texts.values()))
 

@@ -85,7 +85,8 @@ class Helper:
         """Serves until the daemon's side closes; then ends every child."""
         try:
             while True:
-                if self._spare is None and self._vocabularies:
+                # Not while another child works: with few cores, it would be forking that slows it down.
+                if self._spare is None and self._vocabularies and not self._children:
                     self._spare = self._fork()
                 for key, _ in self._selector.select(self._patience()):
                     if key.data is not None:

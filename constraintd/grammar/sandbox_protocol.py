@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TypeAlias
 
-from constraintd.errors import ConstraintdError, InvalidGrammar, LimitExceeded
+from constraintd.errors import ConstraintdError, InvalidField, InvalidGrammar, LimitExceeded, TooLarge
 from constraintd.grammar.source import Grammar
 from constraintd.vocabulary.vocabulary import Vocabulary, build_vocabulary
 
@@ -157,7 +157,9 @@ class Refused:
     def error(self) -> ConstraintdError:
         """The error again, a fresh object each time: raising one object over and over piles up its traceback."""
         kind = _REFUSALS.get(self.reason, ConstraintdError)
-        return kind(self.message, **self.metadata)
+        error = kind.__new__(kind)  # some build their message themselves; this one has been built
+        ConstraintdError.__init__(error, self.message, **self.metadata)
+        return error
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +171,8 @@ class Faulted:
 
 Verdict: TypeAlias = Passed | Refused | Faulted
 
-_REFUSALS: Mapping[str, type[InvalidGrammar] | type[LimitExceeded]] = {
-    kind.reason: kind for kind in (InvalidGrammar, LimitExceeded)
+_REFUSALS: Mapping[str, type[ConstraintdError]] = {
+    kind.reason: kind for kind in (InvalidGrammar, LimitExceeded, TooLarge, InvalidField)
 }
 _VERDICTS: Mapping[str, type[Passed] | type[Refused] | type[Faulted]] = {
     kind.__name__: kind for kind in (Passed, Refused, Faulted)

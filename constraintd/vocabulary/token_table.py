@@ -85,7 +85,7 @@ def pack_table(entries: Iterable[TokenEntry]) -> bytes:
 def pack_vocabulary(vocabulary: Vocabulary) -> bytes:
     """The packed encoding of a whole vocabulary; reading it back gives the same bytes and special ids."""
     return pack_table(
-        TokenEntry(token_id, TokenKind.SPECIAL, vocabulary.special[token_id].encode())
+        TokenEntry(token_id, TokenKind.SPECIAL, vocabulary.special[token_id].encode("utf-8", "replace"))
         if token_id in vocabulary.special
         else TokenEntry(token_id, TokenKind.TEXT if content else TokenKind.UNUSED, content)
         for token_id, content in enumerate(vocabulary.token_bytes)

@@ -106,11 +106,13 @@ class Attack:
                 *(seconds, 0.0, 0, 0.0, ""),
             )
         seconds = time.monotonic() - began
-        steps, slowest, ended = self._walk(message)
+        constraint = session_pb2.Constraint(grammar_id=answer.grammar_id)
+        steps, slowest, ended = self._walk(constraint)
+        if ended == "UNKNOWN_GRAMMAR":  # the other worker's grammar has pushed it out of the tiny cache
+            steps, slowest, ended = self._walk(session_pb2.Constraint(grammar=message))
         return Outcome(hostile, "OK", "", "", seconds, answer.compile_us / 1e6, steps, slowest, ended)
 
-    def _walk(self, grammar: grammar_pb2.Grammar) -> tuple[int, float, str]:
-        constraint = session_pb2.Constraint(grammar=grammar)
+    def _walk(self, constraint: session_pb2.Constraint) -> tuple[int, float, str]:
         request = open_request(self.vocabulary_id, constraint)
         rng = random.Random(7)
         slowest, position = 0.0, 0

@@ -36,7 +36,7 @@ def deep_schemas() -> Iterator[Hostile]:
 
 def wide_schemas() -> Iterator[Hostile]:
     """Many of everything: properties, enums, bounds, products."""
-    for count in (100, 1000, 2000, 5000, 20_000):
+    for count in (100, 1000, 5000, 20_000):
         properties = {f"property_{i}": {"type": ["string", "integer"]} for i in range(count)}
         yield schema(f"{count} optional properties", {"type": "object", "properties": properties})
         document = {"type": "object", "properties": properties, "required": list(properties)}
@@ -47,11 +47,9 @@ def wide_schemas() -> Iterator[Hostile]:
         patterns = {f"^k{i}.*$": {"type": "integer"} for i in range(count)}
         yield schema(f"{count} patternProperties", {"type": "object", "patternProperties": patterns})
     yield schema("a 10 MB enum of texts", {"enum": [f"{i:0>36}" for i in range(260_000)]})
-    yield schema("a 10 MB enum of numbers", {"enum": [i * 1_000_003 for i in range(800_000)]})
     yield schema("a 1 MB enum of common beginnings", {"enum": ["a" * i for i in range(1400)]})
     yield schema("a 10 MB const", {"const": "a" * 10_000_000})
     yield schema("a 1 MB const", {"const": "ab" * 500_000})
-    yield schema("a 10 MB description", {"type": "integer", "description": "a" * 10_000_000})
     for count in (5, 12, 20, 40):
         halves = [{"anyOf": [{"required": [f"a{i}"]}, {"required": [f"b{i}"]}]} for i in range(count)]
         yield schema(f"allOf of {count} choices", {"type": "object", "allOf": halves})

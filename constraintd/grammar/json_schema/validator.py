@@ -94,6 +94,8 @@ class SchemaValidator:
             return Violation("", str(error))
         except RecursionError:
             raise LimitExceeded("the output is nested too deeply to validate") from None
+        except InvalidOperation:
+            return Violation("", "a number is too far out of range to check")
         except ValueError as error:  # JSONDecodeError, or an integer of more digits than Python converts
             return Violation("", f"not JSON: {error}")
         return self._first(value)

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 
-from constraintd.errors import InvalidGrammar
+from constraintd.errors import InvalidGrammar, TooLarge
 from constraintd.grammar import engines, sandbox_process
 from constraintd.grammar.source import Grammar, GrammarKind
 from constraintd.vocabulary.vocabulary import Vocabulary
@@ -64,6 +64,8 @@ class BreakingEngine:
                     os.write(_verdict_pipe(), bytes(1 << 16))
             case ["bad"]:
                 raise InvalidGrammar("grammar.regex: a bad one at line:column 3:4", location="3:4", other=5)
+            case ["large"]:
+                raise TooLarge("grammar.regex", limit=5, actual=9)
             case ["slow-step"]:
                 return _Nothing(grammar.grammar_id, spin_seconds=0.2)
         return _Nothing(grammar.grammar_id)
