@@ -94,8 +94,6 @@ class SchemaValidator:
             return Violation("", str(error))
         except RecursionError:
             raise LimitExceeded("the output is nested too deeply to validate") from None
-        except InvalidOperation:
-            return Violation("", "a number is too far out of range to check")
         except ValueError as error:  # JSONDecodeError, or an integer of more digits than Python converts
             return Violation("", f"not JSON: {error}")
         return self._first(value)
@@ -132,8 +130,16 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _number(text: str) -> int | Decimal:
-    """Exact. Whole numbers as int, as JSON Schema counts 1.0 among the integers."""
-    value = Decimal(text)
+    """Exact. Whole numbers as int, as JSON Schema counts 1.0 among the integers.
+
+    An exponent past Decimal's own range (10^18) makes the number infinite, or 0.
+    """
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        if "e-" in text.lower():
+            return 0
+        return Decimal("-Infinity" if text.startswith("-") else "Infinity")
     if value.adjusted() < 400 and value == value.to_integral_value():
         return int(value)
     return value

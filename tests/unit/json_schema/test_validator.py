@@ -63,3 +63,12 @@ def test_output_too_deep_to_check_is_a_typed_limit() -> None:
     schema = {"type": "array", "items": {"$ref": "#"}}
     with pytest.raises(LimitExceeded):
         _check(schema, b"[" * 100_000 + b"]" * 100_000)
+
+
+def test_a_number_whose_exponent_no_decimal_holds_is_infinite_or_zero() -> None:
+    huge = b"1e99999999999999999999"
+    assert _check({"maximum": 5}, huge) is not None
+    assert _check({"minimum": 0}, b"-" + huge) is not None
+    assert _check({"minimum": 0}, b"1e-99999999999999999999") is None
+    validator = SchemaValidator('{"maximum": 1e99999999999999999999}', SchemaOptions(), _SEARCH)
+    assert validator.check(b"7") is None
