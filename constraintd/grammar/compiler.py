@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -133,6 +134,7 @@ class GrammarCompiler:
         await self._sandbox.add_vocabulary(vocabulary)
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._threads, self._engines_of(vocabulary).prepare, GrammarKind.JSON_SCHEMA)
+        gc.freeze()  # a vocabulary stays for good: the collector need not walk its tokens in the middle of a mask
 
     async def compile(
         self,
