@@ -127,6 +127,13 @@ def _tool_parts(
         ]
     grammar = compiled[tools.ref]
     if wake.lazy:
+        begin = tools.wire.begin
+        mixed = next((spelling for spelling in specials if spelling and spelling in begin and spelling != begin), None)
+        if mixed is not None:
+            raise InvalidField(
+                "constraint.tool_calls.template.begin",
+                f"{begin!r} is the special token {mixed!r} and more text, on which nothing can wake; give the token",
+            )
         return [_lazy_part("tool calls", grammar, wake.triggers, wake.rearm, vocabulary, reasoning)]
     return [_behind(reasoning, "tool calls", PartKind.GRAMMAR, grammar.start, vocabulary)]
 

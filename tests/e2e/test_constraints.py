@@ -328,3 +328,15 @@ def test_a_tool_choice_that_means_nothing_is_refused(stub, byte_vocabulary, choi
         stub.OpenSession(open_request(byte_vocabulary, tools(choice)))
     assert reason_of(caught.value) == reason
     assert "tool_choice" in caught.value.details()
+
+
+def test_a_marker_of_a_special_token_and_more_text_is_refused_where_it_would_never_wake(stub, byte_vocabulary):
+    def with_begin(begin):
+        template = session_pb2.ToolCallTemplate(begin=begin, end=b"</call>")
+        calls = session_pb2.ToolCalls(tools=TOOLS, template=template)
+        return open_request(byte_vocabulary, session_pb2.Constraint(tool_calls=calls))
+
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.OpenSession(with_begin(b"<tool>\n"))
+    assert reason_of(caught.value) == "INVALID_FIELD"
+    assert stub.OpenSession(with_begin(b"<tool>")).directive.WhichOneof("outcome") == "mask"
