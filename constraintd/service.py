@@ -28,13 +28,15 @@ from constraintd.errors import (
     LogitsWidthMismatch,
 )
 from constraintd.grammar.cache import Lease
-from constraintd.grammar.compiler import Compiled, GrammarCompiler
+from constraintd.grammar.compiler import Compiled, GrammarCompiler, default_limits
 from constraintd.grammar.honesty import report_of
 from constraintd.grammar.sandbox import Sandbox
+from constraintd.grammar.sandbox_protocol import CompileLimits
 from constraintd.opening import build_session
 from constraintd.session.table import SessionTable
 from constraintd.translate import (
     FORMATS,
+    compile_limits_of,
     directive_message,
     report_messages,
     session_id_of,
@@ -140,7 +142,9 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         self, request: grammar_pb2.CompileGrammarRequest, context: Context
     ) -> grammar_pb2.CompileGrammarResponse:
         """Compiles, or finds, a grammar."""
-        compiled = await self._compile(request.vocabulary_id, source_ref(request.grammar, self._limits), context)
+        limits = compile_limits_of(request.limits, default_limits(self._limits))
+        ref = source_ref(request.grammar, self._limits)
+        compiled = await self._compile(request.vocabulary_id, ref, context, limits)
         return grammar_pb2.CompileGrammarResponse(
             grammar_id=compiled.grammar.grammar_id,
             cached=compiled.cached,
@@ -148,13 +152,15 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
             report=report_messages(report_of(compiled.grammar)),
         )
 
-    async def _compile(self, vocabulary_id: str, ref: GrammarRef, context: Context) -> Compiled:
+    async def _compile(
+        self, vocabulary_id: str, ref: GrammarRef, context: Context, limits: CompileLimits | None = None
+    ) -> Compiled:
         remaining = context.time_remaining()
         deadline = None if remaining is None else time.monotonic() + remaining
         self._vocabularies.get(vocabulary_id)
         assert ref.read is not None
         grammar = ref.read() if ref.size <= _SMALL_SOURCE_BYTES else await self._in_thread(ref.read)
-        return await self._compiler.compile(vocabulary_id, grammar, deadline=deadline)
+        return await self._compiler.compile(vocabulary_id, grammar, deadline=deadline, limits=limits)
 
     async def OpenSession(
         self, request: session_pb2.OpenSessionRequest, context: Context

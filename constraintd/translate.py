@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from constraintd.config import Limits
 from constraintd.errors import InvalidField
 from constraintd.grammar.json_schema.report import KeywordReport, Policy, SchemaOptions, Whitespace
+from constraintd.grammar.sandbox_protocol import CompileLimits
 from constraintd.grammar.source import Grammar, GrammarKind, parse_grammar
 from constraintd.sampler.config import Greedy, MinP, SamplerConfig, Stage, Temperature, TopK, TopP
 from constraintd.sampler.state import Finish
@@ -72,6 +74,16 @@ def schema_options_of(message: grammar_pb2.JsonOptions) -> SchemaOptions:
     if message.whitespace not in _WHITESPACE:
         raise InvalidField("json_options.whitespace", f"{message.whitespace} is no choice that this server knows")
     return SchemaOptions(_POLICIES[message.policy], _WHITESPACE[message.whitespace], message.formats_are_annotations)
+
+
+def compile_limits_of(message: grammar_pb2.CompileLimits, default: CompileLimits) -> CompileLimits:
+    """The limits that a request asks for, unset ones at their defaults."""
+    return replace(
+        default,
+        seconds=message.time_ms / 1000 or default.seconds,
+        memory_bytes=message.memory_bytes or default.memory_bytes,
+        step_seconds=message.step_ms / 1000 or default.step_seconds,
+    )
 
 
 def report_messages(report: Sequence[KeywordReport]) -> list[grammar_pb2.KeywordReport]:

@@ -35,12 +35,15 @@ class ConstraintServiceStub:
     token bytes, with the EOG ids and the width of the model's logits. Registering twice is free. GetVocabulary gives
     the table of token bytes back, so that a client needs no tokenizer of its own to show text.
 
-    2. CompileGrammar compiles a grammar for a vocabulary. It is idempotent by content. It runs beside the step path,
-    never on it.
+    2. CompileGrammar compiles a grammar for a vocabulary. It is idempotent by content, and many who ask for the same new
+    grammar at once wait for one compilation. A new grammar is first compiled and tried in a disposable process, within
+    the call's deadline and limits, beside the step path and never on it. The answer says, keyword by keyword, what is
+    enforced of a JSON Schema.
 
     3. OpenSession names vocabulary, constraint, sampler config, prompt tokens and a session id that the caller chose. It
     returns the epoch and the first Directive. The same request again returns the same session; a different one under
-    that id is ALREADY_EXISTS.
+    that id is ALREADY_EXISTS. A constraint may be several at once, whose masks are ANDed; a lazy grammar sleeps until
+    a trigger wakes it, and all of them until the model's reasoning has ended.
 
     4. The runner opens one long-lived Decode stream. Its first message is Hello, which fixes vocabulary and logits width.
     Every decode iteration the runner sends one StepBatch for all live sessions, right after sampling, while the
@@ -59,7 +62,7 @@ class ConstraintServiceStub:
 
     7. A stop (EOG, stop string or id, exhausted grammar, length) is decided here and comes back as a Finish. A terminal
     token is counted but never advances the constraint. The runner drops the forward pass that it had begun. Where no
-    token is left, the Step stays applied, the Directive says no_token_allowed, and the session stays open.
+    token is left, the Step stays applied, the Directive says no_token_allowed and what met, and the session stays open.
 
     8. CloseSession forgets a session. Sessions that nobody steps for ServerLimits.session_idle_seconds are closed when
     room is needed.
@@ -137,12 +140,15 @@ class ConstraintServiceServicer:
     token bytes, with the EOG ids and the width of the model's logits. Registering twice is free. GetVocabulary gives
     the table of token bytes back, so that a client needs no tokenizer of its own to show text.
 
-    2. CompileGrammar compiles a grammar for a vocabulary. It is idempotent by content. It runs beside the step path,
-    never on it.
+    2. CompileGrammar compiles a grammar for a vocabulary. It is idempotent by content, and many who ask for the same new
+    grammar at once wait for one compilation. A new grammar is first compiled and tried in a disposable process, within
+    the call's deadline and limits, beside the step path and never on it. The answer says, keyword by keyword, what is
+    enforced of a JSON Schema.
 
     3. OpenSession names vocabulary, constraint, sampler config, prompt tokens and a session id that the caller chose. It
     returns the epoch and the first Directive. The same request again returns the same session; a different one under
-    that id is ALREADY_EXISTS.
+    that id is ALREADY_EXISTS. A constraint may be several at once, whose masks are ANDed; a lazy grammar sleeps until
+    a trigger wakes it, and all of them until the model's reasoning has ended.
 
     4. The runner opens one long-lived Decode stream. Its first message is Hello, which fixes vocabulary and logits width.
     Every decode iteration the runner sends one StepBatch for all live sessions, right after sampling, while the
@@ -161,7 +167,7 @@ class ConstraintServiceServicer:
 
     7. A stop (EOG, stop string or id, exhausted grammar, length) is decided here and comes back as a Finish. A terminal
     token is counted but never advances the constraint. The runner drops the forward pass that it had begun. Where no
-    token is left, the Step stays applied, the Directive says no_token_allowed, and the session stays open.
+    token is left, the Step stays applied, the Directive says no_token_allowed and what met, and the session stays open.
 
     8. CloseSession forgets a session. Sessions that nobody steps for ServerLimits.session_idle_seconds are closed when
     room is needed.
@@ -312,12 +318,15 @@ class ConstraintService:
     token bytes, with the EOG ids and the width of the model's logits. Registering twice is free. GetVocabulary gives
     the table of token bytes back, so that a client needs no tokenizer of its own to show text.
 
-    2. CompileGrammar compiles a grammar for a vocabulary. It is idempotent by content. It runs beside the step path,
-    never on it.
+    2. CompileGrammar compiles a grammar for a vocabulary. It is idempotent by content, and many who ask for the same new
+    grammar at once wait for one compilation. A new grammar is first compiled and tried in a disposable process, within
+    the call's deadline and limits, beside the step path and never on it. The answer says, keyword by keyword, what is
+    enforced of a JSON Schema.
 
     3. OpenSession names vocabulary, constraint, sampler config, prompt tokens and a session id that the caller chose. It
     returns the epoch and the first Directive. The same request again returns the same session; a different one under
-    that id is ALREADY_EXISTS.
+    that id is ALREADY_EXISTS. A constraint may be several at once, whose masks are ANDed; a lazy grammar sleeps until
+    a trigger wakes it, and all of them until the model's reasoning has ended.
 
     4. The runner opens one long-lived Decode stream. Its first message is Hello, which fixes vocabulary and logits width.
     Every decode iteration the runner sends one StepBatch for all live sessions, right after sampling, while the
@@ -336,7 +345,7 @@ class ConstraintService:
 
     7. A stop (EOG, stop string or id, exhausted grammar, length) is decided here and comes back as a Finish. A terminal
     token is counted but never advances the constraint. The runner drops the forward pass that it had begun. Where no
-    token is left, the Step stays applied, the Directive says no_token_allowed, and the session stays open.
+    token is left, the Step stays applied, the Directive says no_token_allowed and what met, and the session stays open.
 
     8. CloseSession forgets a session. Sessions that nobody steps for ServerLimits.session_idle_seconds are closed when
     room is needed.

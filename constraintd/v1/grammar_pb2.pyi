@@ -341,26 +341,62 @@ class KeywordReport(_message.Message):
 Global___KeywordReport: _TypeAlias = KeywordReport  # noqa: Y015
 
 @_typing.final
+class CompileLimits(_message.Message):
+    """What trying a new grammar may take before it is refused with LIMIT_EXCEEDED. Each is cut to the server's own cap."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_MS_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    STEP_MS_FIELD_NUMBER: _builtins.int
+    time_ms: _builtins.int
+    """Time, in milliseconds. Default (0): the server's."""
+    memory_bytes: _builtins.int
+    """Memory, in bytes. Default (0): the server's."""
+    step_ms: _builtins.int
+    """The slowest step (a mask or an advance) that the grammar may have, in milliseconds. Default (0): the server's."""
+    def __init__(
+        self,
+        *,
+        time_ms: _builtins.int = ...,
+        memory_bytes: _builtins.int = ...,
+        step_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_bytes", b"memory_bytes", "step_ms", b"step_ms", "time_ms", b"time_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompileLimits: _TypeAlias = CompileLimits  # noqa: Y015
+
+@_typing.final
 class CompileGrammarRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     VOCABULARY_ID_FIELD_NUMBER: _builtins.int
     GRAMMAR_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
     vocabulary_id: _builtins.str
     """The vocabulary to compile for. Required."""
     @_builtins.property
     def grammar(self) -> Global___Grammar:
         """The grammar. Required."""
 
+    @_builtins.property
+    def limits(self) -> Global___CompileLimits:
+        """What it may take. Default: the server's limits. The call's deadline holds besides."""
+
     def __init__(
         self,
         *,
         vocabulary_id: _builtins.str = ...,
         grammar: Global___Grammar | None = ...,
+        limits: Global___CompileLimits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["grammar", b"grammar"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["grammar", b"grammar", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["grammar", b"grammar", "vocabulary_id", b"vocabulary_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grammar", b"grammar", "limits", b"limits", "vocabulary_id", b"vocabulary_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

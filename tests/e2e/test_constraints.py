@@ -340,3 +340,19 @@ def test_a_marker_of_a_special_token_and_more_text_is_refused_where_it_would_nev
         stub.OpenSession(with_begin(b"<tool>\n"))
     assert reason_of(caught.value) == "INVALID_FIELD"
     assert stub.OpenSession(with_begin(b"<tool>")).directive.WhichOneof("outcome") == "mask"
+
+
+def test_a_request_may_ask_for_tighter_compile_limits(stub, byte_vocabulary):
+    grammar = grammar_pb2.Grammar(regex=b"(a|b){1,400}c{1,400}[0-9]{3,77}")
+
+    def compile_(**limits):
+        request = grammar_pb2.CompileGrammarRequest(
+            vocabulary_id=byte_vocabulary, grammar=grammar, limits=grammar_pb2.CompileLimits(**limits)
+        )
+        return stub.CompileGrammar(request)
+
+    with pytest.raises(grpc.RpcError) as caught:
+        compile_(time_ms=1)
+    assert reason_of(caught.value) == "LIMIT_EXCEEDED"
+    assert not compile_().cached  # the refusal under other limits is no answer to this one
+    assert compile_(time_ms=1).cached
