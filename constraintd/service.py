@@ -32,6 +32,8 @@ from constraintd.grammar.compiler import Compiled, GrammarCompiler, default_limi
 from constraintd.grammar.honesty import report_of
 from constraintd.grammar.sandbox import Sandbox
 from constraintd.grammar.sandbox_protocol import CompileLimits
+from constraintd.grammar.source import Grammar
+from constraintd.known_sources import KnownSources
 from constraintd.opening import build_session
 from constraintd.session.table import SessionTable
 from constraintd.translate import (
@@ -75,6 +77,7 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         self._vocabularies = VocabularyRegistry(limits.max_vocabularies)
         self._compiler = GrammarCompiler(self._vocabularies, sandbox, limits)
         self._sessions = SessionTable(limit=limits.max_sessions, idle_seconds=limits.session_idle_seconds)
+        self._known = KnownSources()
         self._streams = 0
         self._uploads = 0
         # Apart, so that slow openings can't hold up a slow step, nor the other way round. Compiling has its own.
@@ -143,23 +146,30 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
     ) -> grammar_pb2.CompileGrammarResponse:
         """Compiles, or finds, a grammar."""
         limits = compile_limits_of(request.limits, default_limits(self._limits))
-        ref = source_ref(request.grammar, self._limits)
-        compiled = await self._compile(request.vocabulary_id, ref, context, limits)
+        raw = request.grammar.SerializeToString(deterministic=True)
+        known = self._known.find(raw)
+        if known is None:
+            self._vocabularies.get(request.vocabulary_id)
+            known = self._known.add(raw, await self._read(source_ref(request.grammar, self._limits)))
+        compiled = await self._compile(request.vocabulary_id, known.grammar, context, limits)
+        if known.report is None:
+            known.report = report_messages(report_of(compiled.grammar))
         return grammar_pb2.CompileGrammarResponse(
             grammar_id=compiled.grammar.grammar_id,
             cached=compiled.cached,
             compile_us=round(compiled.seconds * 1e6),
-            report=report_messages(report_of(compiled.grammar)),
+            report=known.report,
         )
 
+    async def _read(self, ref: GrammarRef) -> Grammar:
+        assert ref.read is not None
+        return ref.read() if ref.size <= _SMALL_SOURCE_BYTES else await self._in_thread(ref.read)
+
     async def _compile(
-        self, vocabulary_id: str, ref: GrammarRef, context: Context, limits: CompileLimits | None = None
+        self, vocabulary_id: str, grammar: Grammar, context: Context, limits: CompileLimits | None = None
     ) -> Compiled:
         remaining = context.time_remaining()
         deadline = None if remaining is None else time.monotonic() + remaining
-        self._vocabularies.get(vocabulary_id)
-        assert ref.read is not None
-        grammar = ref.read() if ref.size <= _SMALL_SOURCE_BYTES else await self._in_thread(ref.read)
         return await self._compiler.compile(vocabulary_id, grammar, deadline=deadline, limits=limits)
 
     async def OpenSession(
@@ -188,7 +198,8 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         """A hold on a grammar of a session that is about to open."""
         if ref.read is None:
             return self._compiler.get(vocabulary_id, ref.grammar_id)
-        return (await self._compile(vocabulary_id, ref, context)).lease
+        self._vocabularies.get(vocabulary_id)
+        return (await self._compile(vocabulary_id, await self._read(ref), context)).lease
 
     async def Decode(  # type: ignore[override]  # writes for itself: answers leave in any order
         self, request_iterator: AsyncIterator[constraint_service_pb2.DecodeRequest], context: Context
