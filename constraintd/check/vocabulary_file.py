@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from constraintd.errors import InvalidVocabulary
+from constraintd.errors import VocabularyError
 from constraintd.vocabulary.load import VocabularyFormat, load_vocabulary
 from constraintd.vocabulary.vocabulary import Vocabulary
 
@@ -15,7 +15,7 @@ def open_vocabulary(path: Path, *, eog_ids: Sequence[int] = (), width: int | Non
     """Reads `path`. EOG ids: given, else generation_config.json's, else tokenizer_config.json's. Width: given, else
     config.json's vocab_size, else the highest id + 1.
 
-    Raises InvalidVocabulary and VocabularyError, OSError.
+    Raises VocabularyError, OSError.
     """
     return load_vocabulary(
         _format_of(path),
@@ -37,9 +37,10 @@ def _format_of(path: Path) -> VocabularyFormat:
     with path.open("rb") as file:
         if file.read(7) == b"CDTABLE":
             return VocabularyFormat.TOKEN_TABLE
-    raise InvalidVocabulary(
-        f"{path.name}: not a kind of tokenizer file that is known by its name; "
-        "give tokenizer.json, *.model, *.tiktoken, tekken*.json or a token table"
+    raise VocabularyError(
+        "not a kind of tokenizer file that is known by its name",
+        location=path.name,
+        remedy="give tokenizer.json, *.model, *.tiktoken, tekken*.json or a token table",
     )
 
 

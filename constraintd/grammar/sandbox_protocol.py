@@ -11,7 +11,7 @@ import json
 import pickle
 import struct
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TypeAlias
 
 from constraintd.errors import ConstraintdError, InvalidField, InvalidGrammar, LimitExceeded, TooLarge
@@ -47,10 +47,6 @@ class CompileLimits:
             step_seconds=min(self.step_seconds, cap.step_seconds),
             probe_steps=min(self.probe_steps, cap.probe_steps),
         )
-
-    def within(self, seconds: float) -> CompileLimits:
-        """These limits, with at most that many seconds."""
-        return replace(self, seconds=min(self.seconds, seconds))
 
 
 # --- what the daemon sends ---

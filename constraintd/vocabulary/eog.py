@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from constraintd.vocabulary.errors import VocabularyError
+from constraintd.errors import VocabularyError
 from constraintd.vocabulary.json_source import array_at, integer_at, parse_json_object, string_at
 
 GENERATION_CONFIG = "generation_config.json"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from tokenizers import Tokenizer
 
-from constraintd.vocabulary.errors import UnsupportedTokenizer, VocabularyError
+from constraintd.errors import UnsupportedTokenizer, VocabularyError
 from constraintd.vocabulary.json_source import object_at
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from constraintd.vocabulary.errors import VocabularyError
+from constraintd.errors import VocabularyError
 
 _LFS_POINTER = b"version https://git-lfs"
 

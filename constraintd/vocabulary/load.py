@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
+from constraintd.errors import VocabularyError
 from constraintd.vocabulary.eog import resolve_bos_id, resolve_eog_ids
-from constraintd.vocabulary.errors import VocabularyError
 from constraintd.vocabulary.sentencepiece_model import read_sentencepiece_model
 from constraintd.vocabulary.tekken import read_tekken
 from constraintd.vocabulary.tiktoken_ranks import read_tiktoken_ranks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from constraintd.vocabulary.errors import UnknownVocabulary, VocabularyLimitReached
+from constraintd.errors import UnknownVocabulary, VocabularyLimitReached
 from constraintd.vocabulary.vocabulary import Vocabulary
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 
-from constraintd.vocabulary.errors import UnsupportedTokenizer, VocabularyError
+from constraintd.errors import UnsupportedTokenizer, VocabularyError
 from constraintd.vocabulary.json_source import refuse_lfs_pointer
 from constraintd.vocabulary.text_pieces import SPACE_MARK, byte_of_piece, bytes_of_piece
 from constraintd.vocabulary.tokenizer_contents import TokenizerContents

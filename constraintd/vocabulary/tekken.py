@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Final
 
-from constraintd.vocabulary.errors import VocabularyError
+from constraintd.errors import VocabularyError
 from constraintd.vocabulary.json_source import array_at, integer_at, object_at, parse_json_object, string_at
 from constraintd.vocabulary.tiktoken_encoder import TiktokenEncoder
 from constraintd.vocabulary.tiktoken_ranks import refuse_missing_bytes

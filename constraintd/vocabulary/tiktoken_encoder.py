@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tiktoken import Encoding
 
-from constraintd.vocabulary.errors import VocabularyError
+from constraintd.errors import VocabularyError
 
 
 class TiktokenEncoder:

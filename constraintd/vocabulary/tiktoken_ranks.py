@@ -12,7 +12,7 @@ import binascii
 import hashlib
 from collections.abc import Mapping
 
-from constraintd.vocabulary.errors import VocabularyError
+from constraintd.errors import VocabularyError
 from constraintd.vocabulary.json_source import refuse_lfs_pointer
 from constraintd.vocabulary.tiktoken_encoder import TiktokenEncoder
 from constraintd.vocabulary.tokenizer_contents import TokenizerContents

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from constraintd.vocabulary.errors import VocabularyError
+from constraintd.errors import VocabularyError
 from constraintd.vocabulary.tokenizer_contents import TokenizerContents
 from constraintd.vocabulary.vocabulary import MAX_IDS, MAX_TOKEN_BYTES, Vocabulary, build_vocabulary
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from constraintd.errors import UnsupportedTokenizer, VocabularyError
 from constraintd.vocabulary.byte_alphabet import bytes_of_byte_level
-from constraintd.vocabulary.errors import UnsupportedTokenizer, VocabularyError
 from constraintd.vocabulary.huggingface_encoder import HuggingFaceEncoder
 from constraintd.vocabulary.json_source import (
     array_at,

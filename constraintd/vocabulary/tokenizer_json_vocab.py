@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from constraintd.vocabulary.errors import VocabularyError
+from constraintd.errors import VocabularyError
 from constraintd.vocabulary.json_source import array_at, integer_at, object_at, pointer, string_at
 from constraintd.vocabulary.vocabulary import MAX_IDS
 

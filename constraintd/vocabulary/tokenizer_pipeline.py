@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from constraintd.vocabulary.errors import UnsupportedTokenizer
+from constraintd.errors import UnsupportedTokenizer
 from constraintd.vocabulary.json_source import array_at, object_at, string_at
 
 _CHILDREN = {

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from constraintd.vocabulary.errors import EogMissing, VocabularyError
+from constraintd.errors import EogMissing, VocabularyError
 
 MAX_IDS = 2**21
 """Most token ids, and widest logits row, that are taken: eight times the largest vocabulary in use."""

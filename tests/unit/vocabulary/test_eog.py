@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from constraintd.errors import VocabularyError
 from constraintd.vocabulary.eog import resolve_bos_id, resolve_eog_ids
-from constraintd.vocabulary.errors import VocabularyError
 
 SPELLINGS = {"<s>": 1, "</s>": 2, "<|im_end|>": 7}
 

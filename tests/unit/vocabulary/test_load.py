@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from constraintd.vocabulary.errors import EogMissing, VocabularyError
+from constraintd.errors import EogMissing, VocabularyError
 from constraintd.vocabulary.load import VocabularyFormat, load_vocabulary
 from constraintd.vocabulary.token_table import TokenEntry, TokenKind, pack_table
 

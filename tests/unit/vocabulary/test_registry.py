@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from constraintd.vocabulary.errors import UnknownVocabulary, VocabularyLimitReached
+from constraintd.errors import UnknownVocabulary, VocabularyLimitReached
 from constraintd.vocabulary.registry import VocabularyRegistry, VocabularyRegistryStatistics
 from constraintd.vocabulary.vocabulary import build_vocabulary
 

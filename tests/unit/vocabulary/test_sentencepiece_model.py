@@ -7,7 +7,7 @@ import base64
 import pytest
 from sentencepiece import sentencepiece_model_pb2
 
-from constraintd.vocabulary.errors import UnsupportedTokenizer, VocabularyError
+from constraintd.errors import UnsupportedTokenizer, VocabularyError
 from constraintd.vocabulary.sentencepiece_model import read_sentencepiece_model
 
 ModelProto = sentencepiece_model_pb2.ModelProto

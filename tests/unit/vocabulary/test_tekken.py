@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from constraintd.vocabulary.errors import VocabularyError
+from constraintd.errors import VocabularyError
 from constraintd.vocabulary.load import VocabularyFormat, load_vocabulary
 from constraintd.vocabulary.tekken import read_tekken
 

@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from constraintd.vocabulary.errors import EogMissing, VocabularyError
+from constraintd.errors import EogMissing, VocabularyError
 from constraintd.vocabulary.load import VocabularyFormat, load_vocabulary
 from constraintd.vocabulary.tiktoken_ranks import read_tiktoken_ranks
 

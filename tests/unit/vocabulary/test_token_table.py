@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from constraintd.vocabulary.errors import VocabularyError
+from constraintd.errors import VocabularyError
 from constraintd.vocabulary.token_table import (
     TokenEntry,
     TokenKind,

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from constraintd.vocabulary.errors import UnsupportedTokenizer, VocabularyError
+from constraintd.errors import UnsupportedTokenizer, VocabularyError
 from constraintd.vocabulary.tokenizer_json import read_tokenizer_json
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from constraintd.vocabulary.errors import EogMissing, VocabularyError
+from constraintd.errors import EogMissing, VocabularyError
 from constraintd.vocabulary.vocabulary import build_vocabulary
 
 
