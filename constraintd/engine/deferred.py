@@ -67,7 +67,8 @@ class LazyGrammar:
         self.search = TriggerSearch(words, vocabulary)
         width = vocabulary.logits_width
         eog = of_ids(vocabulary.eog_ids, width)
-        self.sleeping: Words = vocabulary.real_ids | eog if self.options.eog_legal else vocabulary.real_ids & ~eog
+        self.not_eog: Words = vocabulary.real_ids & ~eog
+        self.sleeping: Words = vocabulary.real_ids if self.options.eog_legal else self.not_eog
         self._masks: dict[tuple[object, ...], Words] = {}
 
     def start(self) -> LazyMatcher:
@@ -94,14 +95,14 @@ class LazyGrammar:
 class LazyMatcher:
     """One session's place in a lazy grammar. A Matcher; `is_awaiting` tells whether it still sleeps."""
 
-    __slots__ = ("_base", "_grammar", "_inner", "_starts", "_text", "_tokens", "fed_from", "is_refused")
+    __slots__ = ("_grammar", "_inner", "_starts", "_text", "_tokens", "_woken", "fed_from", "is_refused")
 
     def __init__(self, grammar: LazyGrammar) -> None:
         self._grammar = grammar
         self._inner: ByteMatcher | None = None
-        self._base = 0  # bytes of text before _text
+        self._woken = False  # ever: then what it keeps does not begin at offset 0
         self._text = b""  # since it fell asleep
-        self.fed_from = 0  # where in the text the grammar began, in bytes; meaningful while it is awake
+        self.fed_from = 0  # where in _text the grammar began, in bytes; meaningful while it is awake
         self._tokens: list[int] = []
         self._starts: list[int] = []  # where each token's bytes begin in _text
         self.is_refused = False  # woken by a text that the grammar refuses: a dead end
@@ -128,7 +129,7 @@ class LazyMatcher:
                 break
             across.append(self._tokens[index])
             cut = first - self._starts[index]
-        return (first == 0, not self._tokens, begun, cut, *across)
+        return (self._woken, first == 0, not self._tokens, begun, cut, *across)
 
     def fill_mask(self, words: Words) -> None:
         """See Matcher."""
@@ -146,7 +147,7 @@ class LazyMatcher:
             self._sleep_if_exhausted()
             return
         trigger = self._grammar.tokens.get(token)
-        if trigger is not None and not (trigger.at_start and self._tokens):
+        if trigger is not None and not (trigger.at_start and (self._tokens or self._woken)):
             self._wake_by_token(token, trigger)
             return
         self._keep(token, self._grammar.vocabulary.bytes_of(token))
@@ -170,7 +171,7 @@ class LazyMatcher:
         self._tokens.append(token)
         self._starts.append(begin)
         self._text += piece
-        found = self._grammar.search.find(self._text, begin)
+        found = self._grammar.search.find(self._text, begin, from_start=not self._woken)
         if found is not None:
             self._wake_by_text(found)
 
@@ -184,7 +185,7 @@ class LazyMatcher:
         """See Matcher."""
         twin = LazyMatcher(self._grammar)
         twin._inner = None if self._inner is None else self._inner.fork()
-        twin._base, twin.fed_from = self._base, self.fed_from
+        twin._woken, twin.fed_from = self._woken, self.fed_from
         twin._text = self._text
         twin._tokens = self._tokens.copy()
         twin._starts = self._starts.copy()
@@ -222,7 +223,8 @@ class LazyMatcher:
 
     def _wake(self, inner: ByteMatcher, fed_from: int) -> None:
         self._inner = inner
-        self.fed_from = self._base + fed_from
+        self._woken = True
+        self.fed_from = fed_from
         self._text, self._tokens, self._starts = b"", [], []
         self._sleep_if_exhausted()
 
@@ -234,7 +236,7 @@ class LazyMatcher:
         if self._grammar.options.rearm and self._inner is not None and self._inner.is_accepting():
             words = empty(self._grammar.vocabulary.logits_width)
             self._inner.fill_mask(words)
-            if not (words & ~of_ids(self._grammar.vocabulary.eog_ids, self._grammar.vocabulary.logits_width)).any():
+            if not (words & self._grammar.not_eog).any():
                 self._inner = None
 
 

@@ -51,16 +51,19 @@ class TriggerSearch:
             token for w in self._words for token, text in enumerate(vocabulary.token_bytes) if w.word in text
         )
 
-    def find(self, text: bytes, begin: int) -> Found | None:
-        """The first trigger that the bytes from `begin` on complete: earliest start, then longest."""
+    def find(self, text: bytes, begin: int, *, from_start: bool) -> Found | None:
+        """The first trigger that the bytes from `begin` on complete: earliest start, then longest.
+
+        `from_start` tells whether `text` begins at offset 0, where alone `at_start` triggers count.
+        """
         found: list[Found] = []
         for word in self._words:
             at = text.find(word.word, max(0, begin - len(word.word) + 1))
-            if at >= 0 and not (word.trigger.at_start and at > 0):
+            if at >= 0 and not (word.trigger.at_start and (at > 0 or not from_start)):
                 end = at + len(word.word)
                 found.append(Found(at, end, end if word.trigger.exclusive else at))
         for pattern in self._patterns:
-            match = _match(pattern, text)
+            match = None if pattern.trigger.at_start and not from_start else _match(pattern, text)
             if match is not None:
                 found.append(match)
         return min(found, key=lambda f: (f.start, -f.end), default=None)

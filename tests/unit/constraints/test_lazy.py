@@ -171,6 +171,14 @@ def test_it_never_wakes_twice_unless_it_is_rearmed():
     assert mask(take(again, b" then <tool>")) == {ord("a")}
 
 
+def test_at_start_stays_offset_zero_when_it_is_armed_again():
+    again = take(lazy("\\{\\}a", word("{}", at_start=True), rearm=True), b"{}a")
+    assert again.is_awaiting
+    assert take(again, b"{}").is_awaiting
+    token = Trigger(TriggerKind.TOKEN, token=CALL, at_start=True, exclusive=True)
+    assert take(lazy("a", token, rearm=True), CALL, b"a", CALL).is_awaiting
+
+
 def test_behind_something_that_must_come_the_text_may_not_end_while_it_sleeps():
     asleep = lazy("a", word("</think>", exclusive=True), eog_legal=False)
     assert EOG not in mask(asleep)
