@@ -71,7 +71,6 @@ class Session:
         self.tokens = array("I")
         self.surprisals = array("f")
         self.last_step = time.monotonic()
-        self.step_seconds = 0.0  # how long one token of the last step took: tells the slow sessions from the quick
         self._constraint = constraint
         self._min_tokens = min_tokens
         self._max_tokens = max_tokens
@@ -82,7 +81,7 @@ class Session:
         self.directive = self._directive_at(state, state.mask())
         self._state: SamplerState | None = state
         self.awaiting_trigger = state.awaiting_trigger  # whether some grammar still sleeps
-        self.step_seconds = time.perf_counter() - began
+        self.step_seconds = time.perf_counter() - began  # of one token of the last step: tells slow from quick
 
     @property
     def position(self) -> int:
