@@ -47,7 +47,7 @@ def _source(grammar: Grammar, special_token: SpecialToken) -> str:
         case GrammarKind.LARK:
             return text
         case GrammarKind.REGEX:
-            return f"start: /{_regex('', text)}/"
+            return f"start: /{_spelled(text)}/"
         case GrammarKind.CHOICE:
             # One terminal: the lexer decides among thousands at once, where rules would each add an item a row.
             return "start: CHOICE\nCHOICE: " + " | ".join(_lark_string(choice) for choice in grammar.texts)
@@ -90,7 +90,15 @@ def _schema(options: SchemaOptions) -> Callable[[str, object], str]:
     return prepare
 
 
-def _regex(_: str, pattern: str) -> str:
+def _regex(pointer: str, pattern: str) -> str:
+    try:
+        return _spelled(pattern)
+    except InvalidGrammar as error:
+        place = f"{pointer}/pattern"
+        raise InvalidGrammar(f"{place}: {error.message}", **{**error.metadata, "location": place}) from None
+
+
+def _spelled(pattern: str) -> str:
     return regex_to_lark(check_python_pattern(pattern), use_ascii="")
 
 

@@ -356,3 +356,12 @@ def test_a_request_may_ask_for_tighter_compile_limits(stub, byte_vocabulary):
     assert reason_of(caught.value) == "LIMIT_EXCEEDED"
     assert not compile_().cached  # the refusal under other limits is no answer to this one
     assert compile_(time_ms=1).cached
+
+
+def test_a_bad_regex_inside_a_structural_tag_is_refused_by_its_json_pointer(stub, byte_vocabulary):
+    document = {"type": "structural_tag", "format": {"type": "regex", "pattern": "a(?=b)"}}
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.OpenSession(open_request(byte_vocabulary, tag(document)))
+    assert reason_of(caught.value) == "INVALID_GRAMMAR"
+    assert "/format/pattern" in caught.value.details()
+    assert "lookahead" in caught.value.details()
