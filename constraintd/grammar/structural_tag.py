@@ -12,6 +12,7 @@ from typing import Final
 
 from llguidance._lib import regex_to_lark
 
+from constraintd.grammar.json_schema.prepare import BOUNDED_WHITESPACE
 from constraintd.grammar.structural_tag_build import Builder, Contents
 from constraintd.grammar.structural_tag_format import Format, Json, JsonSchema, Regex, parse_structural_tag, refuse
 from constraintd.grammar.structural_tag_graph import Graph, Opaque
@@ -28,7 +29,7 @@ SpecialToken = Callable[[str], int | None]
 
 # The same as everywhere else in this server: some white space, never without end.
 _JSON_OPTIONS: Final = {
-    "whitespace_pattern": r"[ \n\t\r]{1,64}",
+    "whitespace_pattern": BOUNDED_WHITESPACE,
     "json_allow_general_unicode_escapes": True,
 }
 _INTEGER: Final = r"-?(?:0|[1-9][0-9]*)"

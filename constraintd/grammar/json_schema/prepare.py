@@ -22,8 +22,9 @@ _MAX_PARTS: Final = 400_000
 # Measured: the engine overflows an 8 MiB stack, and takes the process with it, somewhere past 5,000.
 _MAX_CHAIN: Final = 2_000
 
+BOUNDED_WHITESPACE: Final = r"[ \t]{1,16}|[ \t]{0,4}(\r?\n){1,2}[ \t]{0,64}"
 _WHITESPACE: Final[dict[Whitespace, dict[str, Any]]] = {
-    Whitespace.BOUNDED: {"whitespace_pattern": r"[ \t]{1,16}|[ \t]{0,4}(\r?\n){1,2}[ \t]{0,64}"},
+    Whitespace.BOUNDED: {"whitespace_pattern": BOUNDED_WHITESPACE},
     Whitespace.COMPACT: {"whitespace_flexible": False},
     Whitespace.NATURAL: {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "},
 }
