@@ -64,7 +64,17 @@ class ConstraintServiceStub:
     token is counted but never advances the constraint. The runner drops the forward pass that it had begun. Where no
     token is left, the Step stays applied, the Directive says no_token_allowed and what met, and the session stays open.
 
-    8. CloseSession forgets a session. Sessions that nobody steps for ServerLimits.session_idle_seconds are closed when
+    8. UpdateSession changes the constraint or the sampler config from the present position on, so a caller widens a
+    constraint at a dead end and goes on; with new_turn it begins a new turn, whose prompt tokens it carries.
+    RollbackSession returns to an earlier position. Both name epoch and position and return a new epoch. ForkSession
+    opens a second session that shares the history up to a position. A session whose caller gave no seed takes a new
+    one at rollback, new turn and fork. Repeating one of these calls returns its first answer.
+
+    9. If the runner dies, any runner calls ResumeSession with the session id alone. It gets a new epoch (the old one is
+    fenced off), prompts, accepted tokens, the lengths of the forward passes that made them, config and the next
+    Directive: same masks, same draws, same penalties. ExportSession gives a session as bytes, ImportSession takes them.
+
+    10. CloseSession forgets a session. Sessions that nobody steps for ServerLimits.session_idle_seconds are closed when
     room is needed.
 
     When the client closes its side of Decode, outstanding answers still come, then the stream ends OK. When the stream
@@ -115,6 +125,36 @@ class ConstraintServiceStub:
                 '/constraintd.v1.ConstraintService/Step',
                 request_serializer=constraintd_dot_v1_dot_session__pb2.StepRequest.SerializeToString,
                 response_deserializer=constraintd_dot_v1_dot_session__pb2.StepResponse.FromString,
+                _registered_method=True)
+        self.UpdateSession = channel.unary_unary(
+                '/constraintd.v1.ConstraintService/UpdateSession',
+                request_serializer=constraintd_dot_v1_dot_session__pb2.UpdateSessionRequest.SerializeToString,
+                response_deserializer=constraintd_dot_v1_dot_session__pb2.UpdateSessionResponse.FromString,
+                _registered_method=True)
+        self.RollbackSession = channel.unary_unary(
+                '/constraintd.v1.ConstraintService/RollbackSession',
+                request_serializer=constraintd_dot_v1_dot_session__pb2.RollbackSessionRequest.SerializeToString,
+                response_deserializer=constraintd_dot_v1_dot_session__pb2.RollbackSessionResponse.FromString,
+                _registered_method=True)
+        self.ForkSession = channel.unary_unary(
+                '/constraintd.v1.ConstraintService/ForkSession',
+                request_serializer=constraintd_dot_v1_dot_session__pb2.ForkSessionRequest.SerializeToString,
+                response_deserializer=constraintd_dot_v1_dot_session__pb2.ForkSessionResponse.FromString,
+                _registered_method=True)
+        self.ResumeSession = channel.unary_unary(
+                '/constraintd.v1.ConstraintService/ResumeSession',
+                request_serializer=constraintd_dot_v1_dot_session__pb2.ResumeSessionRequest.SerializeToString,
+                response_deserializer=constraintd_dot_v1_dot_session__pb2.ResumeSessionResponse.FromString,
+                _registered_method=True)
+        self.ExportSession = channel.unary_unary(
+                '/constraintd.v1.ConstraintService/ExportSession',
+                request_serializer=constraintd_dot_v1_dot_session__pb2.ExportSessionRequest.SerializeToString,
+                response_deserializer=constraintd_dot_v1_dot_session__pb2.ExportSessionResponse.FromString,
+                _registered_method=True)
+        self.ImportSession = channel.unary_unary(
+                '/constraintd.v1.ConstraintService/ImportSession',
+                request_serializer=constraintd_dot_v1_dot_session__pb2.ImportSessionRequest.SerializeToString,
+                response_deserializer=constraintd_dot_v1_dot_session__pb2.ImportSessionResponse.FromString,
                 _registered_method=True)
         self.CloseSession = channel.unary_unary(
                 '/constraintd.v1.ConstraintService/CloseSession',
@@ -169,7 +209,17 @@ class ConstraintServiceServicer:
     token is counted but never advances the constraint. The runner drops the forward pass that it had begun. Where no
     token is left, the Step stays applied, the Directive says no_token_allowed and what met, and the session stays open.
 
-    8. CloseSession forgets a session. Sessions that nobody steps for ServerLimits.session_idle_seconds are closed when
+    8. UpdateSession changes the constraint or the sampler config from the present position on, so a caller widens a
+    constraint at a dead end and goes on; with new_turn it begins a new turn, whose prompt tokens it carries.
+    RollbackSession returns to an earlier position. Both name epoch and position and return a new epoch. ForkSession
+    opens a second session that shares the history up to a position. A session whose caller gave no seed takes a new
+    one at rollback, new turn and fork. Repeating one of these calls returns its first answer.
+
+    9. If the runner dies, any runner calls ResumeSession with the session id alone. It gets a new epoch (the old one is
+    fenced off), prompts, accepted tokens, the lengths of the forward passes that made them, config and the next
+    Directive: same masks, same draws, same penalties. ExportSession gives a session as bytes, ImportSession takes them.
+
+    10. CloseSession forgets a session. Sessions that nobody steps for ServerLimits.session_idle_seconds are closed when
     room is needed.
 
     When the client closes its side of Decode, outstanding answers still come, then the stream ends OK. When the stream
@@ -224,6 +274,48 @@ class ConstraintServiceServicer:
 
     def Step(self, request, context):
         """Steps one session: the same as Decode for simple clients, and slower (a call a token).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateSession(self, request, context):
+        """Changes constraint or config, or begins a new turn; see 8 above.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RollbackSession(self, request, context):
+        """Returns to an earlier position.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForkSession(self, request, context):
+        """Opens a session that shares another's history up to a position.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeSession(self, request, context):
+        """Takes a session over.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportSession(self, request, context):
+        """Gives a session as bytes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ImportSession(self, request, context):
+        """Opens a session from such bytes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -288,6 +380,36 @@ def add_ConstraintServiceServicer_to_server(servicer, server):
                     request_deserializer=constraintd_dot_v1_dot_session__pb2.StepRequest.FromString,
                     response_serializer=constraintd_dot_v1_dot_session__pb2.StepResponse.SerializeToString,
             ),
+            'UpdateSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateSession,
+                    request_deserializer=constraintd_dot_v1_dot_session__pb2.UpdateSessionRequest.FromString,
+                    response_serializer=constraintd_dot_v1_dot_session__pb2.UpdateSessionResponse.SerializeToString,
+            ),
+            'RollbackSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.RollbackSession,
+                    request_deserializer=constraintd_dot_v1_dot_session__pb2.RollbackSessionRequest.FromString,
+                    response_serializer=constraintd_dot_v1_dot_session__pb2.RollbackSessionResponse.SerializeToString,
+            ),
+            'ForkSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForkSession,
+                    request_deserializer=constraintd_dot_v1_dot_session__pb2.ForkSessionRequest.FromString,
+                    response_serializer=constraintd_dot_v1_dot_session__pb2.ForkSessionResponse.SerializeToString,
+            ),
+            'ResumeSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeSession,
+                    request_deserializer=constraintd_dot_v1_dot_session__pb2.ResumeSessionRequest.FromString,
+                    response_serializer=constraintd_dot_v1_dot_session__pb2.ResumeSessionResponse.SerializeToString,
+            ),
+            'ExportSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExportSession,
+                    request_deserializer=constraintd_dot_v1_dot_session__pb2.ExportSessionRequest.FromString,
+                    response_serializer=constraintd_dot_v1_dot_session__pb2.ExportSessionResponse.SerializeToString,
+            ),
+            'ImportSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.ImportSession,
+                    request_deserializer=constraintd_dot_v1_dot_session__pb2.ImportSessionRequest.FromString,
+                    response_serializer=constraintd_dot_v1_dot_session__pb2.ImportSessionResponse.SerializeToString,
+            ),
             'CloseSession': grpc.unary_unary_rpc_method_handler(
                     servicer.CloseSession,
                     request_deserializer=constraintd_dot_v1_dot_session__pb2.CloseSessionRequest.FromString,
@@ -347,7 +469,17 @@ class ConstraintService:
     token is counted but never advances the constraint. The runner drops the forward pass that it had begun. Where no
     token is left, the Step stays applied, the Directive says no_token_allowed and what met, and the session stays open.
 
-    8. CloseSession forgets a session. Sessions that nobody steps for ServerLimits.session_idle_seconds are closed when
+    8. UpdateSession changes the constraint or the sampler config from the present position on, so a caller widens a
+    constraint at a dead end and goes on; with new_turn it begins a new turn, whose prompt tokens it carries.
+    RollbackSession returns to an earlier position. Both name epoch and position and return a new epoch. ForkSession
+    opens a second session that shares the history up to a position. A session whose caller gave no seed takes a new
+    one at rollback, new turn and fork. Repeating one of these calls returns its first answer.
+
+    9. If the runner dies, any runner calls ResumeSession with the session id alone. It gets a new epoch (the old one is
+    fenced off), prompts, accepted tokens, the lengths of the forward passes that made them, config and the next
+    Directive: same masks, same draws, same penalties. ExportSession gives a session as bytes, ImportSession takes them.
+
+    10. CloseSession forgets a session. Sessions that nobody steps for ServerLimits.session_idle_seconds are closed when
     room is needed.
 
     When the client closes its side of Decode, outstanding answers still come, then the stream ends OK. When the stream
@@ -537,6 +669,168 @@ class ConstraintService:
             '/constraintd.v1.ConstraintService/Step',
             constraintd_dot_v1_dot_session__pb2.StepRequest.SerializeToString,
             constraintd_dot_v1_dot_session__pb2.StepResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/constraintd.v1.ConstraintService/UpdateSession',
+            constraintd_dot_v1_dot_session__pb2.UpdateSessionRequest.SerializeToString,
+            constraintd_dot_v1_dot_session__pb2.UpdateSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RollbackSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/constraintd.v1.ConstraintService/RollbackSession',
+            constraintd_dot_v1_dot_session__pb2.RollbackSessionRequest.SerializeToString,
+            constraintd_dot_v1_dot_session__pb2.RollbackSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForkSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/constraintd.v1.ConstraintService/ForkSession',
+            constraintd_dot_v1_dot_session__pb2.ForkSessionRequest.SerializeToString,
+            constraintd_dot_v1_dot_session__pb2.ForkSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/constraintd.v1.ConstraintService/ResumeSession',
+            constraintd_dot_v1_dot_session__pb2.ResumeSessionRequest.SerializeToString,
+            constraintd_dot_v1_dot_session__pb2.ResumeSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/constraintd.v1.ConstraintService/ExportSession',
+            constraintd_dot_v1_dot_session__pb2.ExportSessionRequest.SerializeToString,
+            constraintd_dot_v1_dot_session__pb2.ExportSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ImportSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/constraintd.v1.ConstraintService/ImportSession',
+            constraintd_dot_v1_dot_session__pb2.ImportSessionRequest.SerializeToString,
+            constraintd_dot_v1_dot_session__pb2.ImportSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

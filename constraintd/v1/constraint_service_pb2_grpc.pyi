@@ -65,7 +65,17 @@ class ConstraintServiceStub:
         token is counted but never advances the constraint. The runner drops the forward pass that it had begun. Where no
         token is left, the Step stays applied, the Directive says no_token_allowed and what met, and the session stays open.
 
-     8. CloseSession forgets a session. Sessions that nobody steps for ServerLimits.session_idle_seconds are closed when
+     8. UpdateSession changes the constraint or the sampler config from the present position on, so a caller widens a
+        constraint at a dead end and goes on; with new_turn it begins a new turn, whose prompt tokens it carries.
+        RollbackSession returns to an earlier position. Both name epoch and position and return a new epoch. ForkSession
+        opens a second session that shares the history up to a position. A session whose caller gave no seed takes a new
+        one at rollback, new turn and fork. Repeating one of these calls returns its first answer.
+
+     9. If the runner dies, any runner calls ResumeSession with the session id alone. It gets a new epoch (the old one is
+        fenced off), prompts, accepted tokens, the lengths of the forward passes that made them, config and the next
+        Directive: same masks, same draws, same penalties. ExportSession gives a session as bytes, ImportSession takes them.
+
+    10. CloseSession forgets a session. Sessions that nobody steps for ServerLimits.session_idle_seconds are closed when
         room is needed.
 
     When the client closes its side of Decode, outstanding answers still come, then the stream ends OK. When the stream
@@ -94,6 +104,18 @@ class ConstraintServiceStub:
     """Steps many sessions of one vocabulary; see 4 to 7 above."""
     Step: _grpc.UnaryUnaryMultiCallable[_session_pb2.StepRequest, _session_pb2.StepResponse]
     """Steps one session: the same as Decode for simple clients, and slower (a call a token)."""
+    UpdateSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.UpdateSessionRequest, _session_pb2.UpdateSessionResponse]
+    """Changes constraint or config, or begins a new turn; see 8 above."""
+    RollbackSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.RollbackSessionRequest, _session_pb2.RollbackSessionResponse]
+    """Returns to an earlier position."""
+    ForkSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.ForkSessionRequest, _session_pb2.ForkSessionResponse]
+    """Opens a session that shares another's history up to a position."""
+    ResumeSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.ResumeSessionRequest, _session_pb2.ResumeSessionResponse]
+    """Takes a session over."""
+    ExportSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.ExportSessionRequest, _session_pb2.ExportSessionResponse]
+    """Gives a session as bytes."""
+    ImportSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.ImportSessionRequest, _session_pb2.ImportSessionResponse]
+    """Opens a session from such bytes."""
     CloseSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.CloseSessionRequest, _session_pb2.CloseSessionResponse]
     """Forgets a session. Closing twice is no error."""
     GetSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]
@@ -138,7 +160,17 @@ class ConstraintServiceAsyncStub(ConstraintServiceStub):
         token is counted but never advances the constraint. The runner drops the forward pass that it had begun. Where no
         token is left, the Step stays applied, the Directive says no_token_allowed and what met, and the session stays open.
 
-     8. CloseSession forgets a session. Sessions that nobody steps for ServerLimits.session_idle_seconds are closed when
+     8. UpdateSession changes the constraint or the sampler config from the present position on, so a caller widens a
+        constraint at a dead end and goes on; with new_turn it begins a new turn, whose prompt tokens it carries.
+        RollbackSession returns to an earlier position. Both name epoch and position and return a new epoch. ForkSession
+        opens a second session that shares the history up to a position. A session whose caller gave no seed takes a new
+        one at rollback, new turn and fork. Repeating one of these calls returns its first answer.
+
+     9. If the runner dies, any runner calls ResumeSession with the session id alone. It gets a new epoch (the old one is
+        fenced off), prompts, accepted tokens, the lengths of the forward passes that made them, config and the next
+        Directive: same masks, same draws, same penalties. ExportSession gives a session as bytes, ImportSession takes them.
+
+    10. CloseSession forgets a session. Sessions that nobody steps for ServerLimits.session_idle_seconds are closed when
         room is needed.
 
     When the client closes its side of Decode, outstanding answers still come, then the stream ends OK. When the stream
@@ -164,6 +196,18 @@ class ConstraintServiceAsyncStub(ConstraintServiceStub):
     """Steps many sessions of one vocabulary; see 4 to 7 above."""
     Step: _aio.UnaryUnaryMultiCallable[_session_pb2.StepRequest, _session_pb2.StepResponse]  # type: ignore[assignment]
     """Steps one session: the same as Decode for simple clients, and slower (a call a token)."""
+    UpdateSession: _aio.UnaryUnaryMultiCallable[_session_pb2.UpdateSessionRequest, _session_pb2.UpdateSessionResponse]  # type: ignore[assignment]
+    """Changes constraint or config, or begins a new turn; see 8 above."""
+    RollbackSession: _aio.UnaryUnaryMultiCallable[_session_pb2.RollbackSessionRequest, _session_pb2.RollbackSessionResponse]  # type: ignore[assignment]
+    """Returns to an earlier position."""
+    ForkSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ForkSessionRequest, _session_pb2.ForkSessionResponse]  # type: ignore[assignment]
+    """Opens a session that shares another's history up to a position."""
+    ResumeSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ResumeSessionRequest, _session_pb2.ResumeSessionResponse]  # type: ignore[assignment]
+    """Takes a session over."""
+    ExportSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ExportSessionRequest, _session_pb2.ExportSessionResponse]  # type: ignore[assignment]
+    """Gives a session as bytes."""
+    ImportSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ImportSessionRequest, _session_pb2.ImportSessionResponse]  # type: ignore[assignment]
+    """Opens a session from such bytes."""
     CloseSession: _aio.UnaryUnaryMultiCallable[_session_pb2.CloseSessionRequest, _session_pb2.CloseSessionResponse]  # type: ignore[assignment]
     """Forgets a session. Closing twice is no error."""
     GetSession: _aio.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]  # type: ignore[assignment]
@@ -207,7 +251,17 @@ class ConstraintServiceServicer(metaclass=_abc_1.ABCMeta):
         token is counted but never advances the constraint. The runner drops the forward pass that it had begun. Where no
         token is left, the Step stays applied, the Directive says no_token_allowed and what met, and the session stays open.
 
-     8. CloseSession forgets a session. Sessions that nobody steps for ServerLimits.session_idle_seconds are closed when
+     8. UpdateSession changes the constraint or the sampler config from the present position on, so a caller widens a
+        constraint at a dead end and goes on; with new_turn it begins a new turn, whose prompt tokens it carries.
+        RollbackSession returns to an earlier position. Both name epoch and position and return a new epoch. ForkSession
+        opens a second session that shares the history up to a position. A session whose caller gave no seed takes a new
+        one at rollback, new turn and fork. Repeating one of these calls returns its first answer.
+
+     9. If the runner dies, any runner calls ResumeSession with the session id alone. It gets a new epoch (the old one is
+        fenced off), prompts, accepted tokens, the lengths of the forward passes that made them, config and the next
+        Directive: same masks, same draws, same penalties. ExportSession gives a session as bytes, ImportSession takes them.
+
+    10. CloseSession forgets a session. Sessions that nobody steps for ServerLimits.session_idle_seconds are closed when
         room is needed.
 
     When the client closes its side of Decode, outstanding answers still come, then the stream ends OK. When the stream
@@ -273,6 +327,54 @@ class ConstraintServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.StepResponse, _abc.Awaitable[_session_pb2.StepResponse]]:
         """Steps one session: the same as Decode for simple clients, and slower (a call a token)."""
+
+    @_abc_1.abstractmethod
+    def UpdateSession(
+        self,
+        request: _session_pb2.UpdateSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.UpdateSessionResponse, _abc.Awaitable[_session_pb2.UpdateSessionResponse]]:
+        """Changes constraint or config, or begins a new turn; see 8 above."""
+
+    @_abc_1.abstractmethod
+    def RollbackSession(
+        self,
+        request: _session_pb2.RollbackSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.RollbackSessionResponse, _abc.Awaitable[_session_pb2.RollbackSessionResponse]]:
+        """Returns to an earlier position."""
+
+    @_abc_1.abstractmethod
+    def ForkSession(
+        self,
+        request: _session_pb2.ForkSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.ForkSessionResponse, _abc.Awaitable[_session_pb2.ForkSessionResponse]]:
+        """Opens a session that shares another's history up to a position."""
+
+    @_abc_1.abstractmethod
+    def ResumeSession(
+        self,
+        request: _session_pb2.ResumeSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.ResumeSessionResponse, _abc.Awaitable[_session_pb2.ResumeSessionResponse]]:
+        """Takes a session over."""
+
+    @_abc_1.abstractmethod
+    def ExportSession(
+        self,
+        request: _session_pb2.ExportSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.ExportSessionResponse, _abc.Awaitable[_session_pb2.ExportSessionResponse]]:
+        """Gives a session as bytes."""
+
+    @_abc_1.abstractmethod
+    def ImportSession(
+        self,
+        request: _session_pb2.ImportSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.ImportSessionResponse, _abc.Awaitable[_session_pb2.ImportSessionResponse]]:
+        """Opens a session from such bytes."""
 
     @_abc_1.abstractmethod
     def CloseSession(

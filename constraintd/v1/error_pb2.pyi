@@ -90,6 +90,14 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """ABORTED: the session's last step is not answered yet. Wait for its answer, then send again."""
     ERROR_REASON_NO_TOKEN_ALLOWED: _ErrorReason.ValueType  # 40
     """FAILED_PRECONDITION: the constraint leaves no token at this position; the history is intact."""
+    ERROR_REASON_INVALID_ENVELOPE: _ErrorReason.ValueType  # 41
+    """DATA_LOSS: an exported session can't be imported as it is: cut off, altered, of an unknown version, or it doesn't fit
+    the grammars and vocabularies here. metadata: {"location": "events[3].tokens"} where it is known.
+    """
+    ERROR_REASON_REPLAY_DIVERGED: _ErrorReason.ValueType  # 42
+    """DATA_LOSS: a logged token is refused now, or the log leads to another state than the one that was written down.
+    metadata: {"position": "17"}
+    """
     ERROR_REASON_HELLO_EXPECTED: _ErrorReason.ValueType  # 50
     """--- streams ---
 
@@ -170,6 +178,14 @@ ERROR_REASON_STEP_IN_FLIGHT: ErrorReason.ValueType  # 39
 """ABORTED: the session's last step is not answered yet. Wait for its answer, then send again."""
 ERROR_REASON_NO_TOKEN_ALLOWED: ErrorReason.ValueType  # 40
 """FAILED_PRECONDITION: the constraint leaves no token at this position; the history is intact."""
+ERROR_REASON_INVALID_ENVELOPE: ErrorReason.ValueType  # 41
+"""DATA_LOSS: an exported session can't be imported as it is: cut off, altered, of an unknown version, or it doesn't fit
+the grammars and vocabularies here. metadata: {"location": "events[3].tokens"} where it is known.
+"""
+ERROR_REASON_REPLAY_DIVERGED: ErrorReason.ValueType  # 42
+"""DATA_LOSS: a logged token is refused now, or the log leads to another state than the one that was written down.
+metadata: {"position": "17"}
+"""
 ERROR_REASON_HELLO_EXPECTED: ErrorReason.ValueType  # 50
 """--- streams ---
 

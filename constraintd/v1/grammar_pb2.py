@@ -24,21 +24,23 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63onstraintd/v1/grammar.proto\x12\x0e\x63onstraintd.v1\"\x0c\n\nJsonObject\"\x17\n\x06\x43hoice\x12\r\n\x05texts\x18\x01 \x03(\x0c\"\"\n\x04Gbnf\x12\x0c\n\x04text\x18\x01 \x01(\x0c\x12\x0c\n\x04root\x18\x02 \x01(\x0c\"\x90\x01\n\x0bJsonOptions\x12,\n\x06policy\x18\x01 \x01(\x0e\x32\x1c.constraintd.v1.SchemaPolicy\x12\x32\n\nwhitespace\x18\x02 \x01(\x0e\x32\x1e.constraintd.v1.JsonWhitespace\x12\x1f\n\x17\x66ormats_are_annotations\x18\x03 \x01(\x08\"\x9b\x02\n\x07Grammar\x12\x15\n\x0bjson_schema\x18\x01 \x01(\x0cH\x00\x12\x31\n\x0bjson_object\x18\x02 \x01(\x0b\x32\x1a.constraintd.v1.JsonObjectH\x00\x12\x0f\n\x05regex\x18\x03 \x01(\x0cH\x00\x12\x0e\n\x04lark\x18\x04 \x01(\x0cH\x00\x12(\n\x06\x63hoice\x18\x05 \x01(\x0b\x32\x16.constraintd.v1.ChoiceH\x00\x12$\n\x04gbnf\x18\x06 \x01(\x0b\x32\x14.constraintd.v1.GbnfH\x00\x12\x18\n\x0estructural_tag\x18\x07 \x01(\x0cH\x00\x12\x31\n\x0cjson_options\x18\x08 \x01(\x0b\x32\x1b.constraintd.v1.JsonOptionsB\x08\n\x06source\"r\n\rKeywordReport\x12\x0f\n\x07pointer\x18\x01 \x01(\t\x12\x0f\n\x07keyword\x18\x02 \x01(\t\x12/\n\x07verdict\x18\x03 \x01(\x0e\x32\x1e.constraintd.v1.KeywordVerdict\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\"G\n\rCompileLimits\x12\x0f\n\x07time_ms\x18\x01 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x04\x12\x0f\n\x07step_ms\x18\x03 \x01(\r\"\x87\x01\n\x15\x43ompileGrammarRequest\x12\x15\n\rvocabulary_id\x18\x01 \x01(\t\x12(\n\x07grammar\x18\x02 \x01(\x0b\x32\x17.constraintd.v1.Grammar\x12-\n\x06limits\x18\x03 \x01(\x0b\x32\x1d.constraintd.v1.CompileLimits\"\x7f\n\x16\x43ompileGrammarResponse\x12\x12\n\ngrammar_id\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61\x63hed\x18\x02 \x01(\x08\x12\x12\n\ncompile_us\x18\x03 \x01(\x04\x12-\n\x06report\x18\x04 \x03(\x0b\x32\x1d.constraintd.v1.KeywordReport*\xff\x01\n\x0bGrammarKind\x12\x1c\n\x18GRAMMAR_KIND_UNSPECIFIED\x10\x00\x12\x1c\n\x18GRAMMAR_KIND_JSON_SCHEMA\x10\x01\x12\x1c\n\x18GRAMMAR_KIND_JSON_OBJECT\x10\x02\x12\x16\n\x12GRAMMAR_KIND_REGEX\x10\x03\x12\x15\n\x11GRAMMAR_KIND_LARK\x10\x04\x12\x17\n\x13GRAMMAR_KIND_CHOICE\x10\x05\x12\x15\n\x11GRAMMAR_KIND_GBNF\x10\x06\x12\x1f\n\x1bGRAMMAR_KIND_STRUCTURAL_TAG\x10\x07\x12\x16\n\x12GRAMMAR_KIND_TOOLS\x10\x08*f\n\x0cSchemaPolicy\x12\x1d\n\x19SCHEMA_POLICY_UNSPECIFIED\x10\x00\x12\x18\n\x14SCHEMA_POLICY_STRICT\x10\x01\x12\x1d\n\x19SCHEMA_POLICY_APPROXIMATE\x10\x02*\x88\x01\n\x0eJsonWhitespace\x12\x1f\n\x1bJSON_WHITESPACE_UNSPECIFIED\x10\x00\x12\x1b\n\x17JSON_WHITESPACE_BOUNDED\x10\x01\x12\x1b\n\x17JSON_WHITESPACE_COMPACT\x10\x02\x12\x1b\n\x17JSON_WHITESPACE_NATURAL\x10\x03*\xaf\x01\n\x0eKeywordVerdict\x12\x1f\n\x1bKEYWORD_VERDICT_UNSPECIFIED\x10\x00\x12\x1c\n\x18KEYWORD_VERDICT_ENFORCED\x10\x01\x12\x1c\n\x18KEYWORD_VERDICT_NARROWED\x10\x02\x12 \n\x1cKEYWORD_VERDICT_APPROXIMATED\x10\x03\x12\x1e\n\x1aKEYWORD_VERDICT_ANNOTATION\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63onstraintd/v1/grammar.proto\x12\x0e\x63onstraintd.v1\"\x0c\n\nJsonObject\"\x17\n\x06\x43hoice\x12\r\n\x05texts\x18\x01 \x03(\x0c\"\"\n\x04Gbnf\x12\x0c\n\x04text\x18\x01 \x01(\x0c\x12\x0c\n\x04root\x18\x02 \x01(\x0c\"\xc7\x01\n\x0bJsonOptions\x12,\n\x06policy\x18\x01 \x01(\x0e\x32\x1c.constraintd.v1.SchemaPolicy\x12\x32\n\nwhitespace\x18\x02 \x01(\x0e\x32\x1e.constraintd.v1.JsonWhitespace\x12\x1f\n\x17\x66ormats_are_annotations\x18\x03 \x01(\x08\x12\x35\n\x0eproperty_order\x18\x04 \x01(\x0e\x32\x1d.constraintd.v1.PropertyOrder\"\x9b\x02\n\x07Grammar\x12\x15\n\x0bjson_schema\x18\x01 \x01(\x0cH\x00\x12\x31\n\x0bjson_object\x18\x02 \x01(\x0b\x32\x1a.constraintd.v1.JsonObjectH\x00\x12\x0f\n\x05regex\x18\x03 \x01(\x0cH\x00\x12\x0e\n\x04lark\x18\x04 \x01(\x0cH\x00\x12(\n\x06\x63hoice\x18\x05 \x01(\x0b\x32\x16.constraintd.v1.ChoiceH\x00\x12$\n\x04gbnf\x18\x06 \x01(\x0b\x32\x14.constraintd.v1.GbnfH\x00\x12\x18\n\x0estructural_tag\x18\x07 \x01(\x0cH\x00\x12\x31\n\x0cjson_options\x18\x08 \x01(\x0b\x32\x1b.constraintd.v1.JsonOptionsB\x08\n\x06source\"r\n\rKeywordReport\x12\x0f\n\x07pointer\x18\x01 \x01(\t\x12\x0f\n\x07keyword\x18\x02 \x01(\t\x12/\n\x07verdict\x18\x03 \x01(\x0e\x32\x1e.constraintd.v1.KeywordVerdict\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\"G\n\rCompileLimits\x12\x0f\n\x07time_ms\x18\x01 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x04\x12\x0f\n\x07step_ms\x18\x03 \x01(\r\"\x87\x01\n\x15\x43ompileGrammarRequest\x12\x15\n\rvocabulary_id\x18\x01 \x01(\t\x12(\n\x07grammar\x18\x02 \x01(\x0b\x32\x17.constraintd.v1.Grammar\x12-\n\x06limits\x18\x03 \x01(\x0b\x32\x1d.constraintd.v1.CompileLimits\"\x7f\n\x16\x43ompileGrammarResponse\x12\x12\n\ngrammar_id\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61\x63hed\x18\x02 \x01(\x08\x12\x12\n\ncompile_us\x18\x03 \x01(\x04\x12-\n\x06report\x18\x04 \x03(\x0b\x32\x1d.constraintd.v1.KeywordReport*\xff\x01\n\x0bGrammarKind\x12\x1c\n\x18GRAMMAR_KIND_UNSPECIFIED\x10\x00\x12\x1c\n\x18GRAMMAR_KIND_JSON_SCHEMA\x10\x01\x12\x1c\n\x18GRAMMAR_KIND_JSON_OBJECT\x10\x02\x12\x16\n\x12GRAMMAR_KIND_REGEX\x10\x03\x12\x15\n\x11GRAMMAR_KIND_LARK\x10\x04\x12\x17\n\x13GRAMMAR_KIND_CHOICE\x10\x05\x12\x15\n\x11GRAMMAR_KIND_GBNF\x10\x06\x12\x1f\n\x1bGRAMMAR_KIND_STRUCTURAL_TAG\x10\x07\x12\x16\n\x12GRAMMAR_KIND_TOOLS\x10\x08*f\n\x0cSchemaPolicy\x12\x1d\n\x19SCHEMA_POLICY_UNSPECIFIED\x10\x00\x12\x18\n\x14SCHEMA_POLICY_STRICT\x10\x01\x12\x1d\n\x19SCHEMA_POLICY_APPROXIMATE\x10\x02*\x88\x01\n\x0eJsonWhitespace\x12\x1f\n\x1bJSON_WHITESPACE_UNSPECIFIED\x10\x00\x12\x1b\n\x17JSON_WHITESPACE_BOUNDED\x10\x01\x12\x1b\n\x17JSON_WHITESPACE_COMPACT\x10\x02\x12\x1b\n\x17JSON_WHITESPACE_NATURAL\x10\x03*d\n\rPropertyOrder\x12\x1e\n\x1aPROPERTY_ORDER_UNSPECIFIED\x10\x00\x12\x16\n\x12PROPERTY_ORDER_ANY\x10\x01\x12\x1b\n\x17PROPERTY_ORDER_DECLARED\x10\x02*\xaf\x01\n\x0eKeywordVerdict\x12\x1f\n\x1bKEYWORD_VERDICT_UNSPECIFIED\x10\x00\x12\x1c\n\x18KEYWORD_VERDICT_ENFORCED\x10\x01\x12\x1c\n\x18KEYWORD_VERDICT_NARROWED\x10\x02\x12 \n\x1cKEYWORD_VERDICT_APPROXIMATED\x10\x03\x12\x1e\n\x1aKEYWORD_VERDICT_ANNOTATION\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'constraintd.v1.grammar_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GRAMMARKIND']._serialized_start=1013
-  _globals['_GRAMMARKIND']._serialized_end=1268
-  _globals['_SCHEMAPOLICY']._serialized_start=1270
-  _globals['_SCHEMAPOLICY']._serialized_end=1372
-  _globals['_JSONWHITESPACE']._serialized_start=1375
-  _globals['_JSONWHITESPACE']._serialized_end=1511
-  _globals['_KEYWORDVERDICT']._serialized_start=1514
-  _globals['_KEYWORDVERDICT']._serialized_end=1689
+  _globals['_GRAMMARKIND']._serialized_start=1068
+  _globals['_GRAMMARKIND']._serialized_end=1323
+  _globals['_SCHEMAPOLICY']._serialized_start=1325
+  _globals['_SCHEMAPOLICY']._serialized_end=1427
+  _globals['_JSONWHITESPACE']._serialized_start=1430
+  _globals['_JSONWHITESPACE']._serialized_end=1566
+  _globals['_PROPERTYORDER']._serialized_start=1568
+  _globals['_PROPERTYORDER']._serialized_end=1668
+  _globals['_KEYWORDVERDICT']._serialized_start=1671
+  _globals['_KEYWORDVERDICT']._serialized_end=1846
   _globals['_JSONOBJECT']._serialized_start=48
   _globals['_JSONOBJECT']._serialized_end=60
   _globals['_CHOICE']._serialized_start=62
@@ -46,15 +48,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GBNF']._serialized_start=87
   _globals['_GBNF']._serialized_end=121
   _globals['_JSONOPTIONS']._serialized_start=124
-  _globals['_JSONOPTIONS']._serialized_end=268
-  _globals['_GRAMMAR']._serialized_start=271
-  _globals['_GRAMMAR']._serialized_end=554
-  _globals['_KEYWORDREPORT']._serialized_start=556
-  _globals['_KEYWORDREPORT']._serialized_end=670
-  _globals['_COMPILELIMITS']._serialized_start=672
-  _globals['_COMPILELIMITS']._serialized_end=743
-  _globals['_COMPILEGRAMMARREQUEST']._serialized_start=746
-  _globals['_COMPILEGRAMMARREQUEST']._serialized_end=881
-  _globals['_COMPILEGRAMMARRESPONSE']._serialized_start=883
-  _globals['_COMPILEGRAMMARRESPONSE']._serialized_end=1010
+  _globals['_JSONOPTIONS']._serialized_end=323
+  _globals['_GRAMMAR']._serialized_start=326
+  _globals['_GRAMMAR']._serialized_end=609
+  _globals['_KEYWORDREPORT']._serialized_start=611
+  _globals['_KEYWORDREPORT']._serialized_end=725
+  _globals['_COMPILELIMITS']._serialized_start=727
+  _globals['_COMPILELIMITS']._serialized_end=798
+  _globals['_COMPILEGRAMMARREQUEST']._serialized_start=801
+  _globals['_COMPILEGRAMMARREQUEST']._serialized_end=936
+  _globals['_COMPILEGRAMMARRESPONSE']._serialized_start=938
+  _globals['_COMPILEGRAMMARRESPONSE']._serialized_end=1065
 # @@protoc_insertion_point(module_scope)

@@ -117,6 +117,32 @@ JSON_WHITESPACE_NATURAL: JsonWhitespace.ValueType  # 3
 """One space after each comma and colon."""
 Global___JsonWhitespace: _TypeAlias = JsonWhitespace  # noqa: Y015
 
+class _PropertyOrder:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PropertyOrderEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PropertyOrder.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PROPERTY_ORDER_UNSPECIFIED: _PropertyOrder.ValueType  # 0
+    PROPERTY_ORDER_ANY: _PropertyOrder.ValueType  # 1
+    """Any, as JSON Schema has it: every valid instance can be written. Objects that are too large for that (over 60 names,
+    or patternProperties, or bounds on their number) keep the declared order, and the report says so. The default.
+    """
+    PROPERTY_ORDER_DECLARED: _PropertyOrder.ValueType  # 2
+    """That of the schema's text: for who wants the reasoning before the answer."""
+
+class PropertyOrder(_PropertyOrder, metaclass=_PropertyOrderEnumTypeWrapper):
+    """In which order an object's properties may be written."""
+
+PROPERTY_ORDER_UNSPECIFIED: PropertyOrder.ValueType  # 0
+PROPERTY_ORDER_ANY: PropertyOrder.ValueType  # 1
+"""Any, as JSON Schema has it: every valid instance can be written. Objects that are too large for that (over 60 names,
+or patternProperties, or bounds on their number) keep the declared order, and the report says so. The default.
+"""
+PROPERTY_ORDER_DECLARED: PropertyOrder.ValueType  # 2
+"""That of the schema's text: for who wants the reasoning before the answer."""
+Global___PropertyOrder: _TypeAlias = PropertyOrder  # noqa: Y015
+
 class _KeywordVerdict:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -223,22 +249,26 @@ class JsonOptions(_message.Message):
     POLICY_FIELD_NUMBER: _builtins.int
     WHITESPACE_FIELD_NUMBER: _builtins.int
     FORMATS_ARE_ANNOTATIONS_FIELD_NUMBER: _builtins.int
+    PROPERTY_ORDER_FIELD_NUMBER: _builtins.int
     policy: Global___SchemaPolicy.ValueType
     """Default: STRICT."""
     whitespace: Global___JsonWhitespace.ValueType
     """Default: BOUNDED."""
     formats_are_annotations: _builtins.bool
     """Known `format` values are annotations too. Default: they are asserted. Unknown ones are always annotations."""
+    property_order: Global___PropertyOrder.ValueType
+    """For json_schema; the schemas inside structural tags and tools keep the declared order. Default: ANY."""
     def __init__(
         self,
         *,
         policy: Global___SchemaPolicy.ValueType = ...,
         whitespace: Global___JsonWhitespace.ValueType = ...,
         formats_are_annotations: _builtins.bool = ...,
+        property_order: Global___PropertyOrder.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["formats_are_annotations", b"formats_are_annotations", "policy", b"policy", "whitespace", b"whitespace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["formats_are_annotations", b"formats_are_annotations", "policy", b"policy", "property_order", b"property_order", "whitespace", b"whitespace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -261,7 +291,7 @@ class Grammar(_message.Message):
     STRUCTURAL_TAG_FIELD_NUMBER: _builtins.int
     JSON_OPTIONS_FIELD_NUMBER: _builtins.int
     json_schema: _builtins.bytes
-    """A JSON Schema document. Member order is meaning (properties come in schema order); duplicate keys are refused."""
+    """A JSON Schema document. Member order is meaning (see PropertyOrder); duplicate keys are refused."""
     regex: _builtins.bytes
     """A regular expression, matched against the whole text; a leading ^ and a trailing $ are allowed and change nothing."""
     lark: _builtins.bytes

@@ -22,27 +22,56 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from constraintd.v1 import token_ids_pb2 as constraintd_dot_v1_dot_token__ids__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63onstraintd/v1/sampler.proto\x12\x0e\x63onstraintd.v1\"\x08\n\x06Greedy\"\"\n\x0bTemperature\x12\x13\n\x0btemperature\x18\x01 \x01(\x01\"\x11\n\x04TopK\x12\t\n\x01k\x18\x01 \x01(\r\"\x11\n\x04TopP\x12\t\n\x01p\x18\x01 \x01(\x01\"\x11\n\x04MinP\x12\t\n\x01p\x18\x01 \x01(\x01\"\xea\x01\n\x0cSamplerStage\x12(\n\x06greedy\x18\x01 \x01(\x0b\x32\x16.constraintd.v1.GreedyH\x00\x12\x32\n\x0btemperature\x18\x02 \x01(\x0b\x32\x1b.constraintd.v1.TemperatureH\x00\x12%\n\x05top_k\x18\x03 \x01(\x0b\x32\x14.constraintd.v1.TopKH\x00\x12%\n\x05top_p\x18\x04 \x01(\x0b\x32\x14.constraintd.v1.TopPH\x00\x12%\n\x05min_p\x18\x05 \x01(\x0b\x32\x14.constraintd.v1.MinPH\x00\x42\x07\n\x05stage\"\xbd\x01\n\rSamplerConfig\x12,\n\x06stages\x18\x01 \x03(\x0b\x32\x1c.constraintd.v1.SamplerStage\x12\x11\n\x04seed\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x17\n\nmax_tokens\x18\x03 \x01(\rH\x01\x88\x01\x01\x12\x14\n\x0cstop_strings\x18\x04 \x03(\x0c\x12\x10\n\x08stop_ids\x18\x05 \x03(\r\x12\x12\n\nmin_tokens\x18\x06 \x01(\rB\x07\n\x05_seedB\r\n\x0b_max_tokensb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63onstraintd/v1/sampler.proto\x12\x0e\x63onstraintd.v1\x1a\x1e\x63onstraintd/v1/token_ids.proto\"\x08\n\x06Greedy\"\"\n\x0bTemperature\x12\x13\n\x0btemperature\x18\x01 \x01(\x01\"\x11\n\x04TopK\x12\t\n\x01k\x18\x01 \x01(\r\"\x11\n\x04TopP\x12\t\n\x01p\x18\x01 \x01(\x01\"\x11\n\x04MinP\x12\t\n\x01p\x18\x01 \x01(\x01\"\x15\n\x08TypicalP\x12\t\n\x01p\x18\x01 \x01(\x01\"\x15\n\x08TailFree\x12\t\n\x01z\x18\x01 \x01(\x01\"P\n\x06SplitP\x12\x15\n\x08min_keep\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x15\n\x08max_keep\x18\x02 \x01(\rH\x01\x88\x01\x01\x42\x0b\n\t_min_keepB\x0b\n\t_max_keep\"P\n\x06SplitL\x12\x15\n\x08min_keep\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x15\n\x08max_keep\x18\x02 \x01(\rH\x01\x88\x01\x01\x42\x0b\n\t_min_keepB\x0b\n\t_max_keep\"d\n\nMirostatV1\x12\x10\n\x03tau\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x03\x65ta\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x15\n\x08max_keep\x18\x03 \x01(\rH\x02\x88\x01\x01\x42\x06\n\x04_tauB\x06\n\x04_etaB\x0b\n\t_max_keep\"d\n\nMirostatV2\x12\x10\n\x03tau\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x03\x65ta\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x15\n\x08max_keep\x18\x03 \x01(\rH\x02\x88\x01\x01\x42\x06\n\x04_tauB\x06\n\x04_etaB\x0b\n\t_max_keep\"(\n\tLogitBias\x12\x0b\n\x03ids\x18\x01 \x03(\r\x12\x0e\n\x06\x62iases\x18\x02 \x03(\x01\"\xe6\x04\n\x0cSamplerStage\x12(\n\x06greedy\x18\x01 \x01(\x0b\x32\x16.constraintd.v1.GreedyH\x00\x12\x32\n\x0btemperature\x18\x02 \x01(\x0b\x32\x1b.constraintd.v1.TemperatureH\x00\x12%\n\x05top_k\x18\x03 \x01(\x0b\x32\x14.constraintd.v1.TopKH\x00\x12%\n\x05top_p\x18\x04 \x01(\x0b\x32\x14.constraintd.v1.TopPH\x00\x12%\n\x05min_p\x18\x05 \x01(\x0b\x32\x14.constraintd.v1.MinPH\x00\x12-\n\ttypical_p\x18\x06 \x01(\x0b\x32\x18.constraintd.v1.TypicalPH\x00\x12-\n\ttail_free\x18\x07 \x01(\x0b\x32\x18.constraintd.v1.TailFreeH\x00\x12)\n\x07split_p\x18\x08 \x01(\x0b\x32\x16.constraintd.v1.SplitPH\x00\x12)\n\x07split_l\x18\t \x01(\x0b\x32\x16.constraintd.v1.SplitLH\x00\x12\x31\n\x0bmirostat_v1\x18\n \x01(\x0b\x32\x1a.constraintd.v1.MirostatV1H\x00\x12\x31\n\x0bmirostat_v2\x18\x0b \x01(\x0b\x32\x1a.constraintd.v1.MirostatV2H\x00\x12/\n\nlogit_bias\x18\x0c \x01(\x0b\x32\x19.constraintd.v1.LogitBiasH\x00\x12/\n\x0b\x64\x65ny_ranges\x18\r \x01(\x0b\x32\x18.constraintd.v1.IdRangesH\x00\x42\x07\n\x05stage\"\xe1\x01\n\rWindowPenalty\x12\x17\n\nrepetition\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x11\n\tfrequency\x18\x02 \x01(\x01\x12\x10\n\x08presence\x18\x03 \x01(\x01\x12\x13\n\x06window\x18\x04 \x01(\rH\x01\x88\x01\x01\x12%\n\x18repetition_counts_prompt\x18\x05 \x01(\x08H\x02\x88\x01\x01\x12\x1f\n\x17\x66requency_counts_prompt\x18\x06 \x01(\x08\x42\r\n\x0b_repetitionB\t\n\x07_windowB\x1b\n\x19_repetition_counts_prompt\"r\n\rIgnoredNGrams\x12(\n\x06ngrams\x18\x01 \x03(\x0b\x32\x18.constraintd.v1.TokenIds\x12\r\n\x05texts\x18\x02 \x03(\x0c\x12(\n\x04sets\x18\x03 \x03(\x0e\x32\x1a.constraintd.v1.IgnoredSet\"\xbe\x03\n\x0cNGramPenalty\x12)\n\x04mode\x18\x01 \x01(\x0e\x32\x1b.constraintd.v1.PenaltyMode\x12\x15\n\x08min_size\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x15\n\x08max_size\x18\x03 \x01(\rH\x01\x88\x01\x01\x12\x13\n\x06repeat\x18\x04 \x01(\x01H\x02\x88\x01\x01\x12\x16\n\tfrequency\x18\x05 \x01(\x01H\x03\x88\x01\x01\x12\x15\n\x08presence\x18\x06 \x01(\x01H\x04\x88\x01\x01\x12\x13\n\x06window\x18\x07 \x01(\rH\x05\x88\x01\x01\x12\x12\n\x05\x64\x65\x63\x61y\x18\x08 \x01(\x01H\x06\x88\x01\x01\x12\x16\n\tmax_count\x18\t \x01(\x01H\x07\x88\x01\x01\x12\x1a\n\rcounts_prompt\x18\n \x01(\x08H\x08\x88\x01\x01\x12\x33\n\x07ignored\x18\x0b \x01(\x0b\x32\x1d.constraintd.v1.IgnoredNGramsH\t\x88\x01\x01\x42\x0b\n\t_min_sizeB\x0b\n\t_max_sizeB\t\n\x07_repeatB\x0c\n\n_frequencyB\x0b\n\t_presenceB\t\n\x07_windowB\x08\n\x06_decayB\x0c\n\n_max_countB\x10\n\x0e_counts_promptB\n\n\x08_ignored\"O\n\rSamplerPreset\x12*\n\x05style\x18\x01 \x01(\x0e\x32\x1b.constraintd.v1.PresetStyle\x12\x12\n\nparameters\x18\x02 \x01(\x0c\"\xa1\x03\n\rSamplerConfig\x12,\n\x06stages\x18\x01 \x03(\x0b\x32\x1c.constraintd.v1.SamplerStage\x12\x11\n\x04seed\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x17\n\nmax_tokens\x18\x03 \x01(\rH\x01\x88\x01\x01\x12\x14\n\x0cstop_strings\x18\x04 \x03(\x0c\x12\x10\n\x08stop_ids\x18\x05 \x03(\r\x12\x12\n\nmin_tokens\x18\x06 \x01(\r\x12\x14\n\x0cinclude_stop\x18\x07 \x01(\x08\x12\x31\n\x0f\x62\x61nned_specials\x18\x08 \x01(\x0b\x32\x18.constraintd.v1.TokenIds\x12\x35\n\x0ewindow_penalty\x18\t \x01(\x0b\x32\x1d.constraintd.v1.WindowPenalty\x12\x33\n\rngram_penalty\x18\n \x01(\x0b\x32\x1c.constraintd.v1.NGramPenalty\x12-\n\x06preset\x18\x0b \x01(\x0b\x32\x1d.constraintd.v1.SamplerPresetB\x07\n\x05_seedB\r\n\x0b_max_tokens*^\n\x0bPenaltyMode\x12\x1c\n\x18PENALTY_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15PENALTY_MODE_SURGICAL\x10\x01\x12\x16\n\x12PENALTY_MODE_BROAD\x10\x02*\x86\x01\n\nIgnoredSet\x12\x1b\n\x17IGNORED_SET_UNSPECIFIED\x10\x00\x12\x1c\n\x18IGNORED_SET_COMMON_WORDS\x10\x01\x12 \n\x1cIGNORED_SET_JSON_PUNCTUATION\x10\x02\x12\x1b\n\x17IGNORED_SET_STOP_TOKENS\x10\x03*\x7f\n\x0bPresetStyle\x12\x1c\n\x18PRESET_STYLE_UNSPECIFIED\x10\x00\x12\x17\n\x13PRESET_STYLE_OPENAI\x10\x01\x12\x1d\n\x19PRESET_STYLE_HUGGING_FACE\x10\x02\x12\x1a\n\x16PRESET_STYLE_LLAMA_CPP\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'constraintd.v1.sampler_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GREEDY']._serialized_start=48
-  _globals['_GREEDY']._serialized_end=56
-  _globals['_TEMPERATURE']._serialized_start=58
-  _globals['_TEMPERATURE']._serialized_end=92
-  _globals['_TOPK']._serialized_start=94
-  _globals['_TOPK']._serialized_end=111
-  _globals['_TOPP']._serialized_start=113
-  _globals['_TOPP']._serialized_end=130
-  _globals['_MINP']._serialized_start=132
-  _globals['_MINP']._serialized_end=149
-  _globals['_SAMPLERSTAGE']._serialized_start=152
-  _globals['_SAMPLERSTAGE']._serialized_end=386
-  _globals['_SAMPLERCONFIG']._serialized_start=389
-  _globals['_SAMPLERCONFIG']._serialized_end=578
+  _globals['_PENALTYMODE']._serialized_start=2550
+  _globals['_PENALTYMODE']._serialized_end=2644
+  _globals['_IGNOREDSET']._serialized_start=2647
+  _globals['_IGNOREDSET']._serialized_end=2781
+  _globals['_PRESETSTYLE']._serialized_start=2783
+  _globals['_PRESETSTYLE']._serialized_end=2910
+  _globals['_GREEDY']._serialized_start=80
+  _globals['_GREEDY']._serialized_end=88
+  _globals['_TEMPERATURE']._serialized_start=90
+  _globals['_TEMPERATURE']._serialized_end=124
+  _globals['_TOPK']._serialized_start=126
+  _globals['_TOPK']._serialized_end=143
+  _globals['_TOPP']._serialized_start=145
+  _globals['_TOPP']._serialized_end=162
+  _globals['_MINP']._serialized_start=164
+  _globals['_MINP']._serialized_end=181
+  _globals['_TYPICALP']._serialized_start=183
+  _globals['_TYPICALP']._serialized_end=204
+  _globals['_TAILFREE']._serialized_start=206
+  _globals['_TAILFREE']._serialized_end=227
+  _globals['_SPLITP']._serialized_start=229
+  _globals['_SPLITP']._serialized_end=309
+  _globals['_SPLITL']._serialized_start=311
+  _globals['_SPLITL']._serialized_end=391
+  _globals['_MIROSTATV1']._serialized_start=393
+  _globals['_MIROSTATV1']._serialized_end=493
+  _globals['_MIROSTATV2']._serialized_start=495
+  _globals['_MIROSTATV2']._serialized_end=595
+  _globals['_LOGITBIAS']._serialized_start=597
+  _globals['_LOGITBIAS']._serialized_end=637
+  _globals['_SAMPLERSTAGE']._serialized_start=640
+  _globals['_SAMPLERSTAGE']._serialized_end=1254
+  _globals['_WINDOWPENALTY']._serialized_start=1257
+  _globals['_WINDOWPENALTY']._serialized_end=1482
+  _globals['_IGNOREDNGRAMS']._serialized_start=1484
+  _globals['_IGNOREDNGRAMS']._serialized_end=1598
+  _globals['_NGRAMPENALTY']._serialized_start=1601
+  _globals['_NGRAMPENALTY']._serialized_end=2047
+  _globals['_SAMPLERPRESET']._serialized_start=2049
+  _globals['_SAMPLERPRESET']._serialized_end=2128
+  _globals['_SAMPLERCONFIG']._serialized_start=2131
+  _globals['_SAMPLERCONFIG']._serialized_end=2548
 # @@protoc_insertion_point(module_scope)

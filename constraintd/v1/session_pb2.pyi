@@ -8,6 +8,7 @@ from constraintd.v1 import error_pb2 as _error_pb2
 from constraintd.v1 import grammar_pb2 as _grammar_pb2
 from constraintd.v1 import mask_pb2 as _mask_pb2
 from constraintd.v1 import sampler_pb2 as _sampler_pb2
+from constraintd.v1 import token_ids_pb2 as _token_ids_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -346,30 +347,6 @@ class LazyGrammar(_message.Message):
 Global___LazyGrammar: _TypeAlias = LazyGrammar  # noqa: Y015
 
 @_typing.final
-class TokenIds(_message.Message):
-    """Token ids."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    IDS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Each the id of a token of the vocabulary."""
-
-    def __init__(
-        self,
-        *,
-        ids: _abc.Iterable[_builtins.int] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ids", b"ids"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___TokenIds: _TypeAlias = TokenIds  # noqa: Y015
-
-@_typing.final
 class AllowList(_message.Message):
     """The text is one of these token sequences. EOG is legal exactly where one is complete; a trailing EOG in a sequence
     changes nothing, one elsewhere is refused. Of [1] and [1, 2], 2 is still legal after 1.
@@ -379,13 +356,13 @@ class AllowList(_message.Message):
 
     SEQUENCES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def sequences(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenIds]:
+    def sequences(self) -> _containers.RepeatedCompositeFieldContainer[_token_ids_pb2.TokenIds]:
         """At least one; an empty sequence is the empty text."""
 
     def __init__(
         self,
         *,
-        sequences: _abc.Iterable[Global___TokenIds] | None = ...,
+        sequences: _abc.Iterable[_token_ids_pb2.TokenIds] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -424,56 +401,6 @@ class Length(_message.Message):
 Global___Length: _TypeAlias = Length  # noqa: Y015
 
 @_typing.final
-class IdRange(_message.Message):
-    """Ids from first on, up to but not including end."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    FIRST_FIELD_NUMBER: _builtins.int
-    END_FIELD_NUMBER: _builtins.int
-    first: _builtins.int
-    """The first id."""
-    end: _builtins.int
-    """The id after the last one; above first, at most the logits width."""
-    def __init__(
-        self,
-        *,
-        first: _builtins.int = ...,
-        end: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "first", b"first"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___IdRange: _TypeAlias = IdRange  # noqa: Y015
-
-@_typing.final
-class IdRanges(_message.Message):
-    """Ranges of ids."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    RANGES_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def ranges(self) -> _containers.RepeatedCompositeFieldContainer[Global___IdRange]:
-        """At least one."""
-
-    def __init__(
-        self,
-        *,
-        ranges: _abc.Iterable[Global___IdRange] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ranges", b"ranges"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___IdRanges: _TypeAlias = IdRanges  # noqa: Y015
-
-@_typing.final
 class TokenRule(_message.Message):
     """A rule on token ids alone. Token rules never make a session incomplete."""
 
@@ -486,7 +413,7 @@ class TokenRule(_message.Message):
     DENY_RANGES_FIELD_NUMBER: _builtins.int
     BANNED_SPECIALS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def allowed(self) -> Global___TokenIds:
+    def allowed(self) -> _token_ids_pb2.TokenIds:
         """Only these tokens, and EOG. At least one."""
 
     @_builtins.property
@@ -494,7 +421,7 @@ class TokenRule(_message.Message):
         """One of these token sequences."""
 
     @_builtins.property
-    def sequence(self) -> Global___TokenIds:
+    def sequence(self) -> _token_ids_pb2.TokenIds:
         """The text begins with these tokens; what follows is free. At least one."""
 
     @_builtins.property
@@ -502,22 +429,22 @@ class TokenRule(_message.Message):
         """Bounds on the number of tokens."""
 
     @_builtins.property
-    def deny_ranges(self) -> Global___IdRanges:
+    def deny_ranges(self) -> _token_ids_pb2.IdRanges:
         """None of these tokens."""
 
     @_builtins.property
-    def banned_specials(self) -> Global___TokenIds:
+    def banned_specials(self) -> _token_ids_pb2.TokenIds:
         """None of these special tokens; EOG ids can't be banned."""
 
     def __init__(
         self,
         *,
-        allowed: Global___TokenIds | None = ...,
+        allowed: _token_ids_pb2.TokenIds | None = ...,
         allow_list: Global___AllowList | None = ...,
-        sequence: Global___TokenIds | None = ...,
+        sequence: _token_ids_pb2.TokenIds | None = ...,
         length: Global___Length | None = ...,
-        deny_ranges: Global___IdRanges | None = ...,
-        banned_specials: Global___TokenIds | None = ...,
+        deny_ranges: _token_ids_pb2.IdRanges | None = ...,
+        banned_specials: _token_ids_pb2.TokenIds | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["allow_list", b"allow_list", "allowed", b"allowed", "banned_specials", b"banned_specials", "deny_ranges", b"deny_ranges", "length", b"length", "rule", b"rule", "sequence", b"sequence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -648,6 +575,7 @@ class OpenSessionResponse(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     DIRECTIVE_FIELD_NUMBER: _builtins.int
+    SAMPLER_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """Names the present owner's view of the session; compared only for equality. Goes into every Step."""
     seed: _builtins.int
@@ -656,16 +584,21 @@ class OpenSessionResponse(_message.Message):
     def directive(self) -> Global___Directive:
         """What to do at the session's position: 0, or where it stands if this request is a repeat."""
 
+    @_builtins.property
+    def sampler(self) -> _sampler_pb2.SamplerConfig:
+        """The sampler config in force: defaults filled in, a preset spelled out, the seed set."""
+
     def __init__(
         self,
         *,
         epoch: _builtins.int = ...,
         seed: _builtins.int = ...,
         directive: Global___Directive | None = ...,
+        sampler: _sampler_pb2.SamplerConfig | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["directive", b"directive"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["directive", b"directive", "sampler", b"sampler"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["directive", b"directive", "epoch", b"epoch", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directive", b"directive", "epoch", b"epoch", "sampler", b"sampler", "seed", b"seed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -682,6 +615,7 @@ class Step(_message.Message):
     POSITION_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
     SURPRISALS_FIELD_NUMBER: _builtins.int
+    PASSES_FIELD_NUMBER: _builtins.int
     session_id: _builtins.bytes
     """The session. Required."""
     epoch: _builtins.int
@@ -696,6 +630,13 @@ class Step(_message.Message):
     def surprisals(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """For each token -log2 of its probability after all stages, in bits: finite, >= 0. One a token."""
 
+    @_builtins.property
+    def passes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Lengths, in tokens, of the forward passes that ran since the last Step: the prompt's first, in as many as it took.
+        A runner that took the session over reports its own prefill from the very beginning. Together with what was reported
+        before they come to all tokens before `position`, prompts included. Default: not reported.
+        """
+
     def __init__(
         self,
         *,
@@ -704,10 +645,11 @@ class Step(_message.Message):
         position: _builtins.int = ...,
         tokens: _abc.Iterable[_builtins.int] | None = ...,
         surprisals: _abc.Iterable[_builtins.float] | None = ...,
+        passes: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "position", b"position", "session_id", b"session_id", "surprisals", b"surprisals", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "passes", b"passes", "position", b"position", "session_id", b"session_id", "surprisals", b"surprisals", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -791,6 +733,38 @@ class NoTokenAllowed(_message.Message):
 Global___NoTokenAllowed: _TypeAlias = NoTokenAllowed  # noqa: Y015
 
 @_typing.final
+class LogitAdjustments(_message.Message):
+    """Changes to single logits, after the mask and before the first stage. The three arrays have one element a token, in
+    ascending order of ids, none twice. A scale s acts on logit l as l > 0 ? l / s : l * s; then the offset is added.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IDS_FIELD_NUMBER: _builtins.int
+    SCALES_FIELD_NUMBER: _builtins.int
+    OFFSETS_FIELD_NUMBER: _builtins.int
+    ids: _builtins.bytes
+    """Token ids: little-endian uint32, 4 bytes each."""
+    scales: _builtins.bytes
+    """Scales: little-endian IEEE 754 float64, 8 bytes each; those of one penalty lie in [1e-15, 1e15]."""
+    offsets: _builtins.bytes
+    """Offsets: little-endian IEEE 754 float64, 8 bytes each; those of one penalty lie in [-1e15, 1e15]."""
+    def __init__(
+        self,
+        *,
+        ids: _builtins.bytes = ...,
+        scales: _builtins.bytes = ...,
+        offsets: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ids", b"ids", "offsets", b"offsets", "scales", b"scales"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogitAdjustments: _TypeAlias = LogitAdjustments  # noqa: Y015
+
+@_typing.final
 class Directive(_message.Message):
     """The daemon's answer to a Step: all that the runner needs for the next token."""
 
@@ -802,6 +776,12 @@ class Directive(_message.Message):
     NO_TOKEN_ALLOWED_FIELD_NUMBER: _builtins.int
     DRAW_FIELD_NUMBER: _builtins.int
     SETTLED_BYTES_FIELD_NUMBER: _builtins.int
+    ADJUSTMENTS_FIELD_NUMBER: _builtins.int
+    MU_FIELD_NUMBER: _builtins.int
+    AWAITING_TRIGGER_FIELD_NUMBER: _builtins.int
+    ALLOWS_EOG_FIELD_NUMBER: _builtins.int
+    COMPLETE_FIELD_NUMBER: _builtins.int
+    EXHAUSTED_FIELD_NUMBER: _builtins.int
     position: _builtins.int
     """Number of tokens accepted so far; the next Step's position."""
     draw: _builtins.float
@@ -810,6 +790,16 @@ class Directive(_message.Message):
     """Text bytes, counted from position 0, that no later step can take back; show the caller these and no more. They
     end at a whole character, unless the tokens themselves are not UTF-8 or the session has finished.
     """
+    mu: _builtins.float
+    """Mirostat's mu in bits, for the chain's mirostat stage. Set iff it has one."""
+    awaiting_trigger: _builtins.bool
+    """Whether some grammar still sleeps."""
+    allows_eog: _builtins.bool
+    """Whether the text may end here: the mask has an EOG bit."""
+    complete: _builtins.bool
+    """Whether the text so far satisfies every grammar."""
+    exhausted: _builtins.bool
+    """Whether it does, and nothing but EOG can follow."""
     @_builtins.property
     def mask(self) -> _mask_pb2.Mask:
         """The tokens that may come next."""
@@ -822,6 +812,10 @@ class Directive(_message.Message):
     def no_token_allowed(self) -> Global___NoTokenAllowed:
         """Nothing may come next."""
 
+    @_builtins.property
+    def adjustments(self) -> Global___LogitAdjustments:
+        """What the penalties change. Default: nothing."""
+
     def __init__(
         self,
         *,
@@ -831,13 +825,24 @@ class Directive(_message.Message):
         no_token_allowed: Global___NoTokenAllowed | None = ...,
         draw: _builtins.float = ...,
         settled_bytes: _builtins.int = ...,
+        adjustments: Global___LogitAdjustments | None = ...,
+        mu: _builtins.float | None = ...,
+        awaiting_trigger: _builtins.bool = ...,
+        allows_eog: _builtins.bool = ...,
+        complete: _builtins.bool = ...,
+        exhausted: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["finish", b"finish", "mask", b"mask", "no_token_allowed", b"no_token_allowed", "outcome", b"outcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_mu", b"_mu", "adjustments", b"adjustments", "finish", b"finish", "mask", b"mask", "mu", b"mu", "no_token_allowed", b"no_token_allowed", "outcome", b"outcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draw", b"draw", "finish", b"finish", "mask", b"mask", "no_token_allowed", b"no_token_allowed", "outcome", b"outcome", "position", b"position", "settled_bytes", b"settled_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_mu", b"_mu", "adjustments", b"adjustments", "allows_eog", b"allows_eog", "awaiting_trigger", b"awaiting_trigger", "complete", b"complete", "draw", b"draw", "exhausted", b"exhausted", "finish", b"finish", "mask", b"mask", "mu", b"mu", "no_token_allowed", b"no_token_allowed", "outcome", b"outcome", "position", b"position", "settled_bytes", b"settled_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__mu: _TypeAlias = _typing.Literal["mu"]  # noqa: Y015
+    _WhichOneofArgType__mu: _TypeAlias = _typing.Literal["_mu", b"_mu"]  # noqa: Y015
     _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["mask", "finish", "no_token_allowed"]  # noqa: Y015
     _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__mu) -> _WhichOneofReturnType__mu | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
 
 Global___Directive: _TypeAlias = Directive  # noqa: Y015
@@ -934,6 +939,480 @@ class StepResponse(_message.Message):
 Global___StepResponse: _TypeAlias = StepResponse  # noqa: Y015
 
 @_typing.final
+class NewTurn(_message.Message):
+    """What begins a new turn."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def prompt_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Tokens between the last turn's text and this one's, such as the user's next message; may be none."""
+
+    def __init__(
+        self,
+        *,
+        prompt_tokens: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["prompt_tokens", b"prompt_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NewTurn: _TypeAlias = NewTurn  # noqa: Y015
+
+@_typing.final
+class UpdateSessionRequest(_message.Message):
+    """Changes a session from its present position on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    CONSTRAINT_FIELD_NUMBER: _builtins.int
+    SAMPLER_FIELD_NUMBER: _builtins.int
+    REASONING_END_FIELD_NUMBER: _builtins.int
+    NEW_TURN_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.bytes
+    """The session. Required."""
+    epoch: _builtins.int
+    """Its present epoch. Required."""
+    position: _builtins.int
+    """Its present position."""
+    request_id: _builtins.bytes
+    """16 random bytes; a repeat of the request gets the first answer. Required."""
+    seed: _builtins.int
+    """Seed of the draws from here on. Default: sampler.seed if set; else a new turn of a session without a seed of its
+    caller's takes a new one, and everything else keeps its seed.
+    """
+    @_builtins.property
+    def constraint(self) -> Global___Constraint:
+        """The new constraint. A grammar that the old one had too, awake or with the same triggers, goes on where it stands;
+        every other begins here. Default: the one in force.
+        """
+
+    @_builtins.property
+    def sampler(self) -> _sampler_pb2.SamplerConfig:
+        """The new sampler config. Default: the one in force. mu and the statistics of the penalties go on."""
+
+    @_builtins.property
+    def reasoning_end(self) -> Global___ReasoningEnd:
+        """Where the model's reasoning ends. Default: as it was."""
+
+    @_builtins.property
+    def new_turn(self) -> Global___NewTurn:
+        """Begins a new turn: every constraint begins anew, the tokens of the turn are counted from here, a finished session goes
+        on. Default: the same turn goes on; refused with SESSION_FINISHED after a terminal token.
+        """
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.bytes = ...,
+        epoch: _builtins.int = ...,
+        position: _builtins.int = ...,
+        request_id: _builtins.bytes = ...,
+        constraint: Global___Constraint | None = ...,
+        sampler: _sampler_pb2.SamplerConfig | None = ...,
+        reasoning_end: Global___ReasoningEnd | None = ...,
+        new_turn: Global___NewTurn | None = ...,
+        seed: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "constraint", b"constraint", "new_turn", b"new_turn", "reasoning_end", b"reasoning_end", "sampler", b"sampler", "seed", b"seed"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "constraint", b"constraint", "epoch", b"epoch", "new_turn", b"new_turn", "position", b"position", "reasoning_end", b"reasoning_end", "request_id", b"request_id", "sampler", b"sampler", "seed", b"seed", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
+    _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
+
+Global___UpdateSessionRequest: _TypeAlias = UpdateSessionRequest  # noqa: Y015
+
+@_typing.final
+class UpdateSessionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    DIRECTIVE_FIELD_NUMBER: _builtins.int
+    SAMPLER_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """The new epoch."""
+    @_builtins.property
+    def directive(self) -> Global___Directive:
+        """What to do now."""
+
+    @_builtins.property
+    def sampler(self) -> _sampler_pb2.SamplerConfig:
+        """The config in force."""
+
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        directive: Global___Directive | None = ...,
+        sampler: _sampler_pb2.SamplerConfig | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["directive", b"directive", "sampler", b"sampler"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directive", b"directive", "epoch", b"epoch", "sampler", b"sampler"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateSessionResponse: _TypeAlias = UpdateSessionResponse  # noqa: Y015
+
+@_typing.final
+class RollbackSessionRequest(_message.Message):
+    """Returns to an earlier position, as if nothing after it had happened: later tokens, updates and turns are undone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TO_POSITION_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.bytes
+    """The session. Required."""
+    epoch: _builtins.int
+    """Its present epoch. Required."""
+    position: _builtins.int
+    """Its present position."""
+    request_id: _builtins.bytes
+    """16 random bytes; a repeat of the request gets the first answer. Required."""
+    to_position: _builtins.int
+    """Where to return to; at most `position`."""
+    seed: _builtins.int
+    """Seed of the draws from there on. Default: a new one where the session has none of its caller's; else its own."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.bytes = ...,
+        epoch: _builtins.int = ...,
+        position: _builtins.int = ...,
+        request_id: _builtins.bytes = ...,
+        to_position: _builtins.int = ...,
+        seed: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "seed", b"seed"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "epoch", b"epoch", "position", b"position", "request_id", b"request_id", "seed", b"seed", "session_id", b"session_id", "to_position", b"to_position"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
+    _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
+
+Global___RollbackSessionRequest: _TypeAlias = RollbackSessionRequest  # noqa: Y015
+
+@_typing.final
+class RollbackSessionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    DIRECTIVE_FIELD_NUMBER: _builtins.int
+    SAMPLER_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """The new epoch."""
+    @_builtins.property
+    def directive(self) -> Global___Directive:
+        """What to do at that position."""
+
+    @_builtins.property
+    def sampler(self) -> _sampler_pb2.SamplerConfig:
+        """The config in force there."""
+
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        directive: Global___Directive | None = ...,
+        sampler: _sampler_pb2.SamplerConfig | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["directive", b"directive", "sampler", b"sampler"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directive", b"directive", "epoch", b"epoch", "sampler", b"sampler"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RollbackSessionResponse: _TypeAlias = RollbackSessionResponse  # noqa: Y015
+
+@_typing.final
+class ForkSessionRequest(_message.Message):
+    """Opens a session that shares another's history up to a position, and leaves that one alone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    NEW_SESSION_ID_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.bytes
+    """The parent. Required."""
+    position: _builtins.int
+    """Where the two part; at most the parent's position."""
+    new_session_id: _builtins.bytes
+    """The new session's id: 16 random bytes. The same request again returns the same session. Required."""
+    seed: _builtins.int
+    """Seed of the fork's draws. Default: a new one where the parent has none of its caller's; else the parent's."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.bytes = ...,
+        position: _builtins.int = ...,
+        new_session_id: _builtins.bytes = ...,
+        seed: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "seed", b"seed"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "new_session_id", b"new_session_id", "position", b"position", "seed", b"seed", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
+    _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
+
+Global___ForkSessionRequest: _TypeAlias = ForkSessionRequest  # noqa: Y015
+
+@_typing.final
+class ForkSessionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    DIRECTIVE_FIELD_NUMBER: _builtins.int
+    SAMPLER_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """The fork's epoch."""
+    @_builtins.property
+    def directive(self) -> Global___Directive:
+        """What to do in the fork."""
+
+    @_builtins.property
+    def sampler(self) -> _sampler_pb2.SamplerConfig:
+        """The fork's config."""
+
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        directive: Global___Directive | None = ...,
+        sampler: _sampler_pb2.SamplerConfig | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["directive", b"directive", "sampler", b"sampler"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directive", b"directive", "epoch", b"epoch", "sampler", b"sampler"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForkSessionResponse: _TypeAlias = ForkSessionResponse  # noqa: Y015
+
+@_typing.final
+class ResumeSessionRequest(_message.Message):
+    """Takes a session over: whoever held it before is fenced off."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.bytes
+    """The session. Required."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeSessionRequest: _TypeAlias = ResumeSessionRequest  # noqa: Y015
+
+@_typing.final
+class Turn(_message.Message):
+    """One turn's beginning."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POSITION_FIELD_NUMBER: _builtins.int
+    PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    position: _builtins.int
+    """Tokens accepted before it."""
+    @_builtins.property
+    def prompt_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The prompt tokens between the token before that position and the one at it."""
+
+    def __init__(
+        self,
+        *,
+        position: _builtins.int = ...,
+        prompt_tokens: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["position", b"position", "prompt_tokens", b"prompt_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Turn: _TypeAlias = Turn  # noqa: Y015
+
+@_typing.final
+class ResumeSessionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    VOCABULARY_ID_FIELD_NUMBER: _builtins.int
+    TURNS_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    PASSES_FIELD_NUMBER: _builtins.int
+    SAMPLER_FIELD_NUMBER: _builtins.int
+    DIRECTIVE_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """The new epoch."""
+    vocabulary_id: _builtins.str
+    """The session's vocabulary."""
+    @_builtins.property
+    def turns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Turn]:
+        """The turns' prompts, by ascending position; the first at position 0. With `tokens` they make the model's input."""
+
+    @_builtins.property
+    def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """All accepted tokens."""
+
+    @_builtins.property
+    def passes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Lengths of the forward passes as they were reported, in order; empty if they weren't."""
+
+    @_builtins.property
+    def sampler(self) -> _sampler_pb2.SamplerConfig:
+        """The config in force."""
+
+    @_builtins.property
+    def directive(self) -> Global___Directive:
+        """What to do next."""
+
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        vocabulary_id: _builtins.str = ...,
+        turns: _abc.Iterable[Global___Turn] | None = ...,
+        tokens: _abc.Iterable[_builtins.int] | None = ...,
+        passes: _abc.Iterable[_builtins.int] | None = ...,
+        sampler: _sampler_pb2.SamplerConfig | None = ...,
+        directive: Global___Directive | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["directive", b"directive", "sampler", b"sampler"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directive", b"directive", "epoch", b"epoch", "passes", b"passes", "sampler", b"sampler", "tokens", b"tokens", "turns", b"turns", "vocabulary_id", b"vocabulary_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeSessionResponse: _TypeAlias = ResumeSessionResponse  # noqa: Y015
+
+@_typing.final
+class ExportSessionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.bytes
+    """The session. Required."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportSessionRequest: _TypeAlias = ExportSessionRequest  # noqa: Y015
+
+@_typing.final
+class ExportSessionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENVELOPE_FIELD_NUMBER: _builtins.int
+    envelope: _builtins.bytes
+    """The session as it stands, for ImportSession of any daemon that knows its vocabulary. Opaque; the same state gives
+    the same bytes everywhere. Holds prompt, text and grammars.
+    """
+    def __init__(
+        self,
+        *,
+        envelope: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["envelope", b"envelope"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportSessionResponse: _TypeAlias = ExportSessionResponse  # noqa: Y015
+
+@_typing.final
+class ImportSessionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENVELOPE_FIELD_NUMBER: _builtins.int
+    envelope: _builtins.bytes
+    """What ExportSession gave. Checked before anything of it is used: version, hash, vocabulary, grammars, bounds, and that
+    its log leads to its state. The session keeps its id. Required.
+    """
+    def __init__(
+        self,
+        *,
+        envelope: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["envelope", b"envelope"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportSessionRequest: _TypeAlias = ImportSessionRequest  # noqa: Y015
+
+@_typing.final
+class ImportSessionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    DIRECTIVE_FIELD_NUMBER: _builtins.int
+    SAMPLER_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.bytes
+    """The session's id."""
+    epoch: _builtins.int
+    """Its epoch here."""
+    @_builtins.property
+    def directive(self) -> Global___Directive:
+        """What to do next."""
+
+    @_builtins.property
+    def sampler(self) -> _sampler_pb2.SamplerConfig:
+        """The config in force."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.bytes = ...,
+        epoch: _builtins.int = ...,
+        directive: Global___Directive | None = ...,
+        sampler: _sampler_pb2.SamplerConfig | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["directive", b"directive", "sampler", b"sampler"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directive", b"directive", "epoch", b"epoch", "sampler", b"sampler", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportSessionResponse: _TypeAlias = ImportSessionResponse  # noqa: Y015
+
+@_typing.final
 class CloseSessionRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -989,6 +1468,11 @@ class Session(_message.Message):
     FINISH_FIELD_NUMBER: _builtins.int
     IDLE_MS_FIELD_NUMBER: _builtins.int
     AWAITING_TRIGGER_FIELD_NUMBER: _builtins.int
+    ALLOWS_EOG_FIELD_NUMBER: _builtins.int
+    COMPLETE_FIELD_NUMBER: _builtins.int
+    EXHAUSTED_FIELD_NUMBER: _builtins.int
+    MU_FIELD_NUMBER: _builtins.int
+    TURN_POSITION_FIELD_NUMBER: _builtins.int
     session_id: _builtins.bytes
     """The caller's id."""
     vocabulary_id: _builtins.str
@@ -1003,6 +1487,16 @@ class Session(_message.Message):
     """Milliseconds since its last step, or since it was opened."""
     awaiting_trigger: _builtins.bool
     """Whether some grammar of it still sleeps."""
+    allows_eog: _builtins.bool
+    """See Directive."""
+    complete: _builtins.bool
+    """See Directive."""
+    exhausted: _builtins.bool
+    """See Directive."""
+    mu: _builtins.float
+    """Mirostat's mu in bits; set iff its config has a mirostat stage."""
+    turn_position: _builtins.int
+    """Where its present turn begins."""
     @_builtins.property
     def grammar_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The ids of its grammars; none if it has no grammar."""
@@ -1028,12 +1522,19 @@ class Session(_message.Message):
         finish: Global___Finish | None = ...,
         idle_ms: _builtins.int = ...,
         awaiting_trigger: _builtins.bool = ...,
+        allows_eog: _builtins.bool = ...,
+        complete: _builtins.bool = ...,
+        exhausted: _builtins.bool = ...,
+        mu: _builtins.float | None = ...,
+        turn_position: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["finish", b"finish", "sampler", b"sampler"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_mu", b"_mu", "finish", b"finish", "mu", b"mu", "sampler", b"sampler"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaiting_trigger", b"awaiting_trigger", "finish", b"finish", "grammar_ids", b"grammar_ids", "idle_ms", b"idle_ms", "position", b"position", "prompt_length", b"prompt_length", "sampler", b"sampler", "session_id", b"session_id", "settled_bytes", b"settled_bytes", "vocabulary_id", b"vocabulary_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_mu", b"_mu", "allows_eog", b"allows_eog", "awaiting_trigger", b"awaiting_trigger", "complete", b"complete", "exhausted", b"exhausted", "finish", b"finish", "grammar_ids", b"grammar_ids", "idle_ms", b"idle_ms", "mu", b"mu", "position", b"position", "prompt_length", b"prompt_length", "sampler", b"sampler", "session_id", b"session_id", "settled_bytes", b"settled_bytes", "turn_position", b"turn_position", "vocabulary_id", b"vocabulary_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__mu: _TypeAlias = _typing.Literal["mu"]  # noqa: Y015
+    _WhichOneofArgType__mu: _TypeAlias = _typing.Literal["_mu", b"_mu"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__mu) -> _WhichOneofReturnType__mu | None: ...
 
 Global___Session: _TypeAlias = Session  # noqa: Y015
 

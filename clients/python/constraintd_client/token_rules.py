@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from constraintd.v1 import session_pb2
+from constraintd.v1 import session_pb2, token_ids_pb2
 
 
 def allowed_tokens(ids: Iterable[int]) -> session_pb2.Constraint:
@@ -30,8 +30,8 @@ def token_length(min: int = 0, max: int | None = None) -> session_pb2.Constraint
 
 def deny_ranges(ranges: Iterable[tuple[int, int]]) -> session_pb2.Constraint:
     """None of the tokens from `first` up to, not including, `end`, for each (first, end)."""
-    denied = [session_pb2.IdRange(first=first, end=end) for first, end in ranges]
-    return _rule(session_pb2.TokenRule(deny_ranges=session_pb2.IdRanges(ranges=denied)))
+    denied = [token_ids_pb2.IdRange(first=first, end=end) for first, end in ranges]
+    return _rule(session_pb2.TokenRule(deny_ranges=token_ids_pb2.IdRanges(ranges=denied)))
 
 
 def banned_specials(ids: Iterable[int]) -> session_pb2.Constraint:
@@ -39,8 +39,8 @@ def banned_specials(ids: Iterable[int]) -> session_pb2.Constraint:
     return _rule(session_pb2.TokenRule(banned_specials=_ids(ids)))
 
 
-def _ids(ids: Iterable[int]) -> session_pb2.TokenIds:
-    return session_pb2.TokenIds(ids=ids)
+def _ids(ids: Iterable[int]) -> token_ids_pb2.TokenIds:
+    return token_ids_pb2.TokenIds(ids=ids)
 
 
 def _rule(rule: session_pb2.TokenRule) -> session_pb2.Constraint:
