@@ -139,6 +139,12 @@ def _add_grammar_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--width", type=int, metavar="N", help="width of the logits [from config.json beside FILE]")
     parser.add_argument("--policy", choices=["strict", "approximate"], default="strict", help="[%(default)s]")
+    parser.add_argument(
+        "--property-order",
+        choices=["any", "declared"],
+        default="any",
+        help="order of a JSON Schema's properties in the output",
+    )
     parser.add_argument("--whitespace", choices=["bounded", "compact", "natural"], default="bounded", help="in JSON")
     parser.add_argument("--formats-are-annotations", action="store_true", help="don't assert known formats")
     parser.add_argument("--address", metavar="TARGET", help="ask the daemon there: unix:/path or host:port")

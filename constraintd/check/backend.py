@@ -18,7 +18,7 @@ from constraintd.grammar.honesty import report_of
 from constraintd.grammar.json_schema.report import KeywordReport
 from constraintd.grammar.sandbox import Sandbox
 from constraintd.opening import build_session
-from constraintd.sampler.state import Finish
+from constraintd.sampler.finish import Finish
 from constraintd.session.directive import DenseMask, Outcome
 from constraintd.v1 import grammar_pb2, session_pb2
 from constraintd.vocabulary.registry import VocabularyRegistry

@@ -75,6 +75,7 @@ def json_options(options: argparse.Namespace) -> grammar_pb2.JsonOptions:
         policy=grammar_pb2.SchemaPolicy.Value(f"SCHEMA_POLICY_{options.policy.upper()}"),
         whitespace=grammar_pb2.JsonWhitespace.Value(f"JSON_WHITESPACE_{options.whitespace.upper()}"),
         formats_are_annotations=options.formats_are_annotations,
+        property_order=grammar_pb2.PropertyOrder.Value(f"PROPERTY_ORDER_{options.property_order.upper()}"),
     )
 
 

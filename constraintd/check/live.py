@@ -11,7 +11,7 @@ from constraintd_client.aio import AsyncConstraintClient
 
 from constraintd.check.backend import Compiled, Refused, Walk, legal_tokens, may_end
 from constraintd.grammar.json_schema.report import KeywordReport, Verdict
-from constraintd.sampler.state import Finish, FinishReason
+from constraintd.sampler.finish import Finish, FinishReason
 from constraintd.session.directive import DenseMask, NoTokenAllowed, Outcome
 from constraintd.v1 import grammar_pb2, session_pb2
 from constraintd.vocabulary.token_table import pack_vocabulary

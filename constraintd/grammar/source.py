@@ -79,7 +79,12 @@ def parse_grammar(
         options = DEFAULT_OPTIONS
     if options != DEFAULT_OPTIONS:
         # Only other options than the defaults are part of the name, so that names outlive options that come later.
-        chosen = (options.policy.value, options.whitespace.value, str(options.formats_are_annotations))
+        chosen = (
+            options.policy.value,
+            options.whitespace.value,
+            str(options.formats_are_annotations),
+            options.property_order.value,
+        )
         digest.update("\0".join(chosen).encode())
     for text in decoded:
         raw = text.encode()

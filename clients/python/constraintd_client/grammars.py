@@ -4,16 +4,20 @@ checks better.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from constraintd.v1 import grammar_pb2, session_pb2
 
 from .json_document import document_bytes, utf8
-from .json_options import JsonWhitespace, SchemaPolicy, json_options
+from .json_options import JsonWhitespace, PropertyOrder, SchemaPolicy, json_options
 
 Grammar: TypeAlias = grammar_pb2.Grammar
 """A grammar's source, as the protocol has it."""
+
+CompileLimits: TypeAlias = grammar_pb2.CompileLimits
+"""What trying a new grammar may take, as the protocol has it."""
 
 ConstraintLike: TypeAlias = session_pb2.Constraint | Grammar | str | None
 """A constraint, a grammar, the id of a compiled grammar, or None for "unconstrained"."""
@@ -25,16 +29,17 @@ def json_schema(
     policy: SchemaPolicy = "strict",
     whitespace: JsonWhitespace = "bounded",
     formats_are_annotations: bool = False,
+    property_order: PropertyOrder = "any",
 ) -> Grammar:
     """JSON that satisfies a JSON Schema: its text, or the document itself, whose member order is kept.
 
     `policy` says what becomes of keywords that can't be enforced: "strict" refuses the schema and names them,
     "approximate" takes it without them; `ConstraintClient.compile_report` tells which. Known formats are asserted
-    unless `formats_are_annotations`.
+    unless `formats_are_annotations`. `property_order` "declared" has properties written in the schema's order alone.
 
     Raises TypeError or ValueError if a document can't be written as JSON, ValueError for an unknown option.
     """
-    options = json_options(policy, whitespace, formats_are_annotations)
+    options = json_options(policy, whitespace, formats_are_annotations, property_order)
     return Grammar(json_schema=document_bytes(schema), json_options=options)
 
 
@@ -84,6 +89,17 @@ def choice(texts: Iterable[str | bytes]) -> Grammar:
     if isinstance(texts, str | bytes):
         raise TypeError("choice takes a list of texts, not one text")
     return Grammar(choice=grammar_pb2.Choice(texts=[utf8(text) for text in texts]))
+
+
+def compile_limits(*, seconds: float = 0.0, memory_bytes: int = 0, step_seconds: float = 0.0) -> CompileLimits:
+    """What trying a new grammar may take before it is refused; 0 is the server's default.
+
+    `seconds` in all, `memory_bytes`, and `step_seconds` for its slowest step (a mask or an advance). Each is cut to the
+    server's own cap, and counted in whole milliseconds, rounded up.
+    """
+    return CompileLimits(
+        time_ms=math.ceil(seconds * 1000), memory_bytes=memory_bytes, step_ms=math.ceil(step_seconds * 1000)
+    )
 
 
 def constraint(what: ConstraintLike) -> session_pb2.Constraint:

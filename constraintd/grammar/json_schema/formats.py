@@ -45,6 +45,11 @@ _HIER: Final = (
     rf"(?://(?:{_USER}@)?(?:\[(?:{_IPV6})\]|{_REG_NAME})(?::[0-9]*)?(?:/{_PCHAR}*)*"
     rf"|/(?:{_PCHAR}+(?:/{_PCHAR}*)*)?|{_PCHAR}+(?:/{_PCHAR}*)*|)"
 )
+# A first segment without a colon, which would end a scheme.
+_RELATIVE: Final = (
+    rf"(?://(?:{_USER}@)?(?:\[(?:{_IPV6})\]|{_REG_NAME})(?::[0-9]*)?(?:/{_PCHAR}*)*"
+    rf"|/(?:{_PCHAR}+(?:/{_PCHAR}*)*)?|(?:[a-zA-Z0-9._~!$&'()*+,;=@\-]|{_PCT})+(?:/{_PCHAR}*)*|)"
+)
 _AFTER: Final = rf"(?:\?(?:{_PCHAR}|[/?])*)?(?:#(?:{_PCHAR}|[/?])*)?"
 _DATE_PARTS: Final = "(?:[0-9]+Y(?:[0-9]+M(?:[0-9]+D)?)?|[0-9]+M(?:[0-9]+D)?|[0-9]+D)"
 _TIME_PARTS: Final = "T(?:[0-9]+H(?:[0-9]+M(?:[0-9]+S)?)?|[0-9]+M(?:[0-9]+S)?|[0-9]+S)"
@@ -62,6 +67,7 @@ _BODIES: Final = {
     "ipv6": _IPV6,
     "uuid": "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}",
     "uri": rf"[a-zA-Z][a-zA-Z0-9+.\-]*:{_HIER}{_AFTER}",
+    "uri-reference": rf"(?:[a-zA-Z][a-zA-Z0-9+.\-]*:{_HIER}|{_RELATIVE}){_AFTER}",
 }
 # In ECMA-262 spelling, anchored.
 PATTERNS: Final = {name: f"^(?:{body})$" for name, body in _BODIES.items()}

@@ -20,7 +20,7 @@ from constraintd.grammar.json_schema.core import (
     of_type,
     type_of,
 )
-from constraintd.grammar.json_schema.ecma import literal
+from constraintd.grammar.json_schema.ecma import literal, none_of
 
 # Longest enum of strings, in characters, whose complement is written as one pattern.
 _MAX_EXCLUDED: Final = 2_000
@@ -206,7 +206,7 @@ def _not_these(texts: list[str], at: int) -> str:
             following.setdefault(text[at], []).append(text)
     branches = [literal(char) + f"(?:{_not_these(group, at + 1)})" for char, group in following.items()]
     if following:
-        branches.append(f"[^{''.join(map(literal, following))}](?s:.)*")
+        branches.append(f"{none_of(following)}(?s:.)*")
     else:
         branches.append("(?s:.)+")
     return "|".join(branches if ends_here else ["", *branches])

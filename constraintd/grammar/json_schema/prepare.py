@@ -5,13 +5,25 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from llguidance import LLMatcher
+
 from constraintd.errors import InvalidGrammar, LimitExceeded
+from constraintd.grammar.json_schema.any_order import AnyOrder
 from constraintd.grammar.json_schema.core import NUMERIC, Core
 from constraintd.grammar.json_schema.document import Document, load
 from constraintd.grammar.json_schema.inhabited import inhabited_definitions, pruned
-from constraintd.grammar.json_schema.report import PreparedSchema, SchemaOptions, Whitespace
+from constraintd.grammar.json_schema.report import (
+    KeywordReport,
+    PreparedLark,
+    PreparedSchema,
+    PropertyOrder,
+    SchemaOptions,
+    Verdict,
+    Whitespace,
+)
 from constraintd.grammar.json_schema.translate import Translator
 
 # The engine's own parser of JSON stops at 128 levels.
@@ -37,6 +49,35 @@ def prepare_schema(text: str, options: SchemaOptions) -> PreparedSchema:
     keywords that can't be enforced, with the JSON pointer of the first as `location`; LimitExceeded for schemas too
     large.
     """
+    definitions, report = _translated(text, options)
+    return PreparedSchema(definitions.engine_json(), report)
+
+
+def prepare_lark(text: str, options: SchemaOptions) -> PreparedLark:
+    """The schema as a Lark grammar that offers the names of an object in any order, where its size allows it.
+
+    Raises as prepare_schema does. Where no order is to be gained the grammar is one line of `%json`.
+    """
+    definitions, report = _translated(text, options)
+    if options.property_order is PropertyOrder.DECLARED:
+        return PreparedLark(f"start: %json {definitions.engine_json()}", report)
+    rules = AnyOrder(definitions.cores, definitions.names, definitions.spelled, definitions.guidance)
+    lark = rules.text("")
+    # The engine leaves out a branch of its own that it finds impossible; a rule of ours it would refuse with the rest.
+    if lark is None or (rules.unproven and LLMatcher.validate_grammar_with_warnings(lark)[0]):
+        return PreparedLark(f"start: %json {definitions.engine_json()}", report)
+    return PreparedLark(lark, tuple(_reordered(entry, rules.keeps_order) for entry in report))
+
+
+def _reordered(entry: KeywordReport, somewhere_ordered: bool) -> KeywordReport:
+    if entry.keyword != "properties" or entry.verdict is not Verdict.NARROWED:
+        return entry
+    if somewhere_ordered:
+        return replace(entry, detail="names come in any order, or in the schema's where that is too much")
+    return replace(entry, verdict=Verdict.ENFORCED, detail="")
+
+
+def _translated(text: str, options: SchemaOptions) -> tuple[_Definitions, tuple[KeywordReport, ...]]:
     root = load(text)
     if isinstance(root, dict) and "x-guidance" in root:
         raise InvalidGrammar(
@@ -55,7 +96,8 @@ def prepare_schema(text: str, options: SchemaOptions) -> PreparedSchema:
             "contradict each other, and for a $ref or required property that leads only to itself",
             location="",
         )
-    return PreparedSchema(_engine_json(definitions, known, options), translator.report.entries())
+    guidance = _WHITESPACE[options.whitespace] | {"json_allow_general_unicode_escapes": True}
+    return _Definitions.of(definitions, known, guidance), translator.report.entries()
 
 
 def _check_size(definitions: dict[str, Core]) -> None:
@@ -112,17 +154,33 @@ def _parts_of(part: Any) -> list[Any]:
     return [value for value in part if isinstance(value, dict | list)] if isinstance(part, list) else []
 
 
-def _engine_json(definitions: dict[str, Core], known: frozenset[str], options: SchemaOptions) -> str:
-    cache: dict[int, Core] = {}
-    asked: dict[int, frozenset[str]] = {}
-    kept = {pointer: pruned(core, known, cache, asked) for pointer, core in definitions.items() if pointer in known}
-    names = {pointer: f"d{index}" for index, pointer in enumerate(kept)}
-    neighbours = _fractional_units(kept.values())
-    kept = {pointer: _closed(core, neighbours) for pointer, core in kept.items()}
-    guidance = _WHITESPACE[options.whitespace] | {"json_allow_general_unicode_escapes": True}
-    engine: dict[str, Any] = {"x-guidance": guidance, "$ref": f"#/$defs/{names['']}"}
-    engine["$defs"] = {names[pointer]: _spelled(core, names) for pointer, core in kept.items()}
-    return json.dumps(engine, ensure_ascii=False, separators=(",", ":"))
+@dataclass(frozen=True, slots=True)
+class _Definitions:
+    """What the engine gets, by pointer and with the names that stand for the pointers."""
+
+    cores: dict[str, Core]
+    names: dict[str, str]
+    guidance: dict[str, Any]
+
+    @staticmethod
+    def of(definitions: dict[str, Core], known: frozenset[str], guidance: dict[str, Any]) -> _Definitions:
+        """Without the parts that have no instance."""
+        cache: dict[int, Core] = {}
+        asked: dict[int, frozenset[str]] = {}
+        kept = {pointer: pruned(core, known, cache, asked) for pointer, core in definitions.items() if pointer in known}
+        neighbours = _fractional_units(kept.values())
+        kept = {pointer: _closed(core, neighbours) for pointer, core in kept.items()}
+        return _Definitions(kept, {pointer: f"d{index}" for index, pointer in enumerate(kept)}, guidance)
+
+    def spelled(self, core: Core) -> Any:
+        """A core as the engine reads it."""
+        return _spelled(core, self.names)
+
+    def engine_json(self) -> str:
+        """The whole schema as the engine reads it, its options in front."""
+        engine: dict[str, Any] = {"x-guidance": self.guidance, "$ref": f"#/$defs/{self.names['']}"}
+        engine["$defs"] = {self.names[pointer]: _spelled(core, self.names) for pointer, core in self.cores.items()}
+        return json.dumps(engine, ensure_ascii=False, separators=(",", ":"))
 
 
 def _fractional_units(cores: Iterable[Core]) -> frozenset[int]:

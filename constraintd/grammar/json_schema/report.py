@@ -21,6 +21,13 @@ class Whitespace(Enum):
     NATURAL = "natural"  # one space after each comma and colon, as Python's json.dumps writes it
 
 
+class PropertyOrder(Enum):
+    """In which order an object's properties may be written."""
+
+    ANY = "any"  # as JSON Schema has it, where an object is not too large for that
+    DECLARED = "declared"  # that of the schema's text
+
+
 @dataclass(frozen=True, slots=True)
 class SchemaOptions:
     """How to read a schema and spell its instances."""
@@ -28,6 +35,7 @@ class SchemaOptions:
     policy: Policy = Policy.STRICT
     whitespace: Whitespace = Whitespace.BOUNDED
     formats_are_annotations: bool = False
+    property_order: PropertyOrder = PropertyOrder.ANY
 
 
 class Verdict(Enum):
@@ -55,4 +63,12 @@ class PreparedSchema:
     """`engine_json` is the text for llguidance's `%json`, its x-guidance options in front."""
 
     engine_json: str
+    report: tuple[KeywordReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedLark:
+    """`text` is a whole Lark grammar with a rule `start`, still without `no_forcing`."""
+
+    text: str
     report: tuple[KeywordReport, ...]

@@ -1,9 +1,9 @@
 """A second opinion: does a finished output satisfy the schema as its author wrote it?
 
 Independent of the engine and of everything in this package that rewrites schemas: the `jsonschema` package on the
-original text, with the same formats asserted. Two things differ from that package's defaults, both so that output can't
-hurt the process: numbers are compared exactly (Decimal), and patterns run in the engine's linear-time matcher, never in
-Python's backtracking `re`.
+original text, with the same formats asserted. Three things differ from that package's defaults, so that output can't
+hurt the process: numbers are compared exactly (Decimal), patterns run in the engine's linear-time matcher, never in
+Python's backtracking `re`, and the work is counted, so that it ends (validator_work).
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from constraintd.errors import InvalidGrammar, LimitExceeded
 from constraintd.grammar.json_schema.document import Dialect, Document, join, load
 from constraintd.grammar.json_schema.formats import PATTERNS
 from constraintd.grammar.json_schema.report import SchemaOptions
+from constraintd.grammar.json_schema.validator_work import Work, WorkSpent, counted
 
 _VALIDATORS: Final = {
     Dialect.DRAFT4: Draft4Validator,
@@ -62,13 +63,18 @@ class SchemaValidator:
         document = Document(load(text))
         self._schema = json.loads(text, parse_float=_number)
         checker = None if options.formats_are_annotations else _format_checker()
-        flavour = extend(  # type: ignore[no-untyped-call]
-            _VALIDATORS[document.dialect],
-            {
-                "pattern": _pattern(search),
-                "patternProperties": _patterns(search),
-                "additionalProperties": _additional(search),
-            },
+        self._work = Work()
+        counting = self._work.searching(search)
+        flavour = counted(
+            extend(  # type: ignore[no-untyped-call]
+                _VALIDATORS[document.dialect],
+                {
+                    "pattern": _pattern(counting),
+                    "patternProperties": _patterns(counting),
+                    "additionalProperties": _additional(counting),
+                },
+            ),
+            self._work,
         )
         # There the package asks Python's `re`, which a crafted pattern can keep busy for ever.
         self._unbounded = '"unevaluatedProperties"' in text and '"patternProperties"' in text
@@ -77,7 +83,8 @@ class SchemaValidator:
     def check(self, output: bytes) -> Violation | None:
         """The first violation, None if the output satisfies the schema.
 
-        Raises LimitExceeded for output nested too deeply to check, InvalidGrammar for a reference that leads nowhere.
+        Raises LimitExceeded for output nested too deeply to check or that takes too much work, InvalidGrammar for a
+        reference that leads nowhere.
         """
         if self._unbounded:
             raise LimitExceeded("patternProperties with unevaluatedProperties can't be validated in bounded time")
@@ -96,6 +103,7 @@ class SchemaValidator:
             raise LimitExceeded("the output is nested too deeply to validate") from None
         except ValueError as error:  # JSONDecodeError, or an integer of more digits than Python converts
             return Violation("", f"not JSON: {error}")
+        self._work.begin(len(output))
         return self._first(value)
 
     def _first(self, value: Any) -> Violation | None:
@@ -103,6 +111,8 @@ class SchemaValidator:
             error: ValidationError | None = next(self._validator.iter_errors(value), None)
         except RecursionError:
             raise LimitExceeded("the output is nested too deeply to validate") from None
+        except WorkSpent:
+            raise LimitExceeded("the schema and the output take too much work to validate") from None
         except InvalidOperation:
             return Violation("", "a number is too far out of range to check")
         except Unresolvable as problem:

@@ -7,7 +7,7 @@ from typing import Any
 
 from llguidance import LLMatcher, LLTokenizer
 
-from constraintd.grammar.json_schema import PreparedSchema, SchemaOptions, Verdict, prepare_schema
+from constraintd.grammar.json_schema import SchemaOptions, Verdict, prepare_lark, prepare_schema
 
 
 class _Bytes:
@@ -25,11 +25,17 @@ _TOKENIZER = LLTokenizer(_Bytes(), n_vocab=257, eos_token=[256])  # type: ignore
 
 
 class Prepared:
-    """A schema after prepare_schema, compiled."""
+    """A schema after prepare_schema, or with `any_order` after prepare_lark, compiled."""
 
-    def __init__(self, schema: Any, options: SchemaOptions | None = None) -> None:
-        self.prepared: PreparedSchema = prepare_schema(json.dumps(schema), options or SchemaOptions())
-        grammar = f'start: %json {self.prepared.engine_json}\n%llguidance {{"no_forcing": true}}\n'
+    def __init__(self, schema: Any, options: SchemaOptions | None = None, *, any_order: bool = False) -> None:
+        text, options = json.dumps(schema), options or SchemaOptions()
+        if any_order:
+            lark = prepare_lark(text, options)
+            self.lark, self.report = lark.text, lark.report
+        else:
+            prepared = prepare_schema(text, options)
+            self.lark, self.report = f"start: %json {prepared.engine_json}", prepared.report
+        grammar = f'{self.lark}\n%llguidance {{"no_forcing": true}}\n'
         self._matcher = LLMatcher(_TOKENIZER, grammar, log_level=0)
         assert not self._matcher.is_error(), self._matcher.get_error()
 
@@ -39,10 +45,14 @@ class Prepared:
         taken = matcher.try_consume_tokens(list(text.encode()))
         return taken == len(text.encode()) and matcher.is_accepting()
 
+    def takes_prefix(self, text: str) -> bool:
+        """Whether the text is allowed so far."""
+        return bool(self._matcher.deep_copy().try_consume_tokens(list(text.encode())) == len(text.encode()))
+
     def verdict(self, pointer: str) -> Verdict:
         """The verdict on the keyword at a pointer."""
-        return next(entry.verdict for entry in self.prepared.report if entry.pointer == pointer)
+        return next(entry.verdict for entry in self.report if entry.pointer == pointer)
 
     def detail(self, pointer: str) -> str:
         """The sentence beside it."""
-        return next(entry.detail for entry in self.prepared.report if entry.pointer == pointer)
+        return next(entry.detail for entry in self.report if entry.pointer == pointer)

@@ -45,6 +45,26 @@ def test_means_what_ecma_262_says(pattern: str, matching: list[str], other: list
 
 
 @pytest.mark.parametrize(
+    ("pattern", "matching", "other"),
+    [
+        ('^[^"]$', ["\\", "a", "\n"], ['"']),
+        ("^[^\\\\]$", ['"', "a", "\n"], ["\\"]),
+        ('^[^"\\\\]*$', ["a\tb"], ['"', "\\", 'a"']),
+        ('^[^\\s"]+$', ["a\\"], ['a"', " "]),
+        ("^[\\x00-!]$", ["\n", " "], ['"', "\\", "a"]),
+        ("^[\\x00-Z]$", ['"', "A"], ["\\", "a"]),
+        ("^[\\s\\S]$", ['"', "\\", "\x00"], [""]),
+        ('^[^\\p{Lu}"]$', ["a", "\\"], ['"', "A"]),
+    ],
+)
+def test_a_quote_or_backslash_that_a_class_leaves_out_is_no_match(
+    pattern: str, matching: list[str], other: list[str]
+) -> None:
+    assert [_SEARCH(pattern, text) for text in matching] == [True] * len(matching)
+    assert [_SEARCH(pattern, text) for text in other] == [False] * len(other)
+
+
+@pytest.mark.parametrize(
     ("pattern", "column"),
     [
         ("a(?=b)", 2),

@@ -72,3 +72,59 @@ def test_a_number_whose_exponent_no_decimal_holds_is_infinite_or_zero() -> None:
     assert _check({"minimum": 0}, b"1e-99999999999999999999") is None
     validator = SchemaValidator('{"maximum": 1e99999999999999999999}', SchemaOptions(), _SEARCH)
     assert validator.check(b"7") is None
+
+
+def _twice(part: Any) -> dict[str, Any]:
+    """A schema of 40 definitions, each of which names the next one twice: 2^40 ways through."""
+    doubled = {str(i): part(f"#/$defs/{i + 1}") for i in range(40)}
+    return {"$ref": "#/$defs/0", "$defs": {**doubled, "40": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda ref: {"anyOf": [{"$ref": ref}, {"$ref": ref}]},
+        lambda ref: {"oneOf": [{"not": {"$ref": ref}}, {"$ref": ref}]},
+    ],
+)
+def test_a_schema_that_doubles_the_work_at_every_level_is_a_typed_limit(part: Any) -> None:
+    with pytest.raises(LimitExceeded, match="too much work"):
+        _check(_twice(part), b"{}")
+
+
+def test_looking_for_evaluated_properties_is_work_too() -> None:
+    def part(ref: str) -> dict[str, Any]:
+        return {"dependentSchemas": {"a": {"$ref": ref}, "b": {"$ref": ref}}}
+
+    schema = {"unevaluatedProperties": False, **_twice(part)}
+    with pytest.raises(LimitExceeded, match="too much work"):
+        _check(schema, b'{"a":1,"b":2}')
+
+
+def test_the_next_output_starts_with_its_own_work() -> None:
+    validator = SchemaValidator(
+        json.dumps(_twice(lambda ref: {"anyOf": [{"$ref": ref}, {"$ref": ref}]})), SchemaOptions(), _SEARCH
+    )
+    with pytest.raises(LimitExceeded):
+        validator.check(b"{}")
+    assert validator.check(b'"x"') is None
+
+
+def test_many_items_are_compared_without_a_limit_on_their_number() -> None:
+    items = [[i] if i % 2 else {"i": i} for i in range(10_000)]
+    assert _check({"uniqueItems": True}, json.dumps(items).encode()) is None
+    assert _check({"uniqueItems": True}, json.dumps([*items, {"i": 0}]).encode()) is not None
+
+
+def test_equal_items_are_those_that_json_schema_calls_equal() -> None:
+    assert _check({"uniqueItems": True}, b'[1, true, "1", [1], {"": "1E0"}, null, 0, false]') is None
+    assert _check({"uniqueItems": True}, b"[1.50, 0.1, 1.5]") is not None
+    assert _check({"uniqueItems": True}, b"[1.0, 1]") is not None
+    assert _check({"uniqueItems": True}, b'[{"a":1,"b":2},{"b":2,"a":1}]') is not None
+    long = "0.1000000000000000000000000000000000000000"
+    assert _check({"uniqueItems": True}, f"[{long}1,{long}2]".encode()) is None
+
+
+def test_a_large_output_of_a_plain_schema_is_within_the_limit() -> None:
+    schema = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 9}}
+    assert _check(schema, json.dumps([1] * 50_000, separators=(",", ":")).encode()) is None
