@@ -6,14 +6,19 @@ end. Only grammars can leave a text incomplete: a token rule shapes it, and says
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import cast
 
 import numpy as np
 
 from constraintd.engine.deferred import LazyMatcher
-from constraintd.engine.matcher import Matcher
+from constraintd.engine.llguidance_ import LlguidanceMatcher
+from constraintd.engine.matcher import ByteMatcher, Matcher
+from constraintd.engine.permissive import ForkWalk, PermissiveWalk, staying
+from constraintd.engine.region import PERMISSIVE_BYTES, Region
+from constraintd.errors import InvalidEnvelope, InvalidField
 from constraintd.mask.packed import Words, empty, of_ids, to_bytes
 from constraintd.vocabulary.vocabulary import Vocabulary
 
@@ -32,7 +37,11 @@ class PartSpec:
 
     name: str
     kind: PartKind
+    identity: bytes
+    """sha256 over all that makes the part what it is: a place in it is a place in any part of the same identity."""
     start: Callable[[], Matcher]
+    at: Callable[[bytes], Matcher]
+    """The matcher at a place that `Matcher.place` wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +60,53 @@ class MaskView:
 class Constraint:
     """One session's constraint at its present place. Owns its matchers; one caller at a time."""
 
-    __slots__ = ("_eog", "_matchers", "_real", "_specs", "_words")
+    __slots__ = ("_eog", "_matchers", "_real", "_specs", "_vocabulary", "_words")
 
-    def __init__(
-        self, specs: Sequence[PartSpec], matchers: Sequence[Matcher], vocabulary: Vocabulary, eog: Words
-    ) -> None:
+    def __init__(self, specs: Sequence[PartSpec], matchers: Sequence[Matcher], vocabulary: Vocabulary) -> None:
         self._specs = tuple(specs)
         self._matchers = tuple(matchers)
+        self._vocabulary = vocabulary
         self._real: Words = vocabulary.real_ids
-        self._eog = eog
+        self._eog = of_ids(vocabulary.eog_ids, vocabulary.logits_width)
         self._words = empty(vocabulary.logits_width)
 
     @classmethod
     def start(cls, specs: Sequence[PartSpec], vocabulary: Vocabulary) -> Constraint:
         """Before the first token. No parts: every real id is legal everywhere, and the mask says so."""
-        eog = of_ids(vocabulary.eog_ids, vocabulary.logits_width)
-        return cls(specs, [spec.start() for spec in specs], vocabulary, eog)
+        return cls(specs, [spec.start() for spec in specs], vocabulary)
+
+    @classmethod
+    def at(cls, specs: Sequence[PartSpec], places: Sequence[tuple[bytes, bytes]], vocabulary: Vocabulary) -> Constraint:
+        """At the places that `places` gave, for the same parts in the same order.
+
+        Raises InvalidEnvelope for other parts and for bytes that are no place, ReplayDiverged for tokens that are
+        refused now, LimitExceeded.
+        """
+        if [identity for identity, _ in places] != [spec.identity for spec in specs]:
+            raise InvalidEnvelope(
+                f"these are places in {len(places)} parts, and not in this constraint: {[s.name for s in specs]}"
+            )
+        matchers = []
+        for spec, (_, place) in zip(specs, places, strict=True):
+            try:
+                matchers.append(spec.at(place))
+            except InvalidField as error:
+                raise InvalidEnvelope(f"{spec.name}: {error.message}") from error
+        return cls(specs, matchers, vocabulary)
+
+    @classmethod
+    def resumed(cls, specs: Sequence[PartSpec], cached: Constraint, vocabulary: Vocabulary) -> Constraint:
+        """Each part where `cached` has it, every other at its start; `cached` stays as it is.
+
+        A part of `cached` is taken over at most once, in order: where a grammar is named once more than before, one of
+        them starts anew.
+        """
+        left = list(zip(cached._specs, cached._matchers, strict=True))
+        matchers: list[Matcher] = []
+        for spec in specs:
+            found = next((i for i, (other, _) in enumerate(left) if other.identity == spec.identity), None)
+            matchers.append(spec.start() if found is None else left.pop(found)[1].fork())
+        return cls(specs, matchers, vocabulary)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -103,6 +143,47 @@ class Constraint:
             if spec.kind is not PartKind.RULE
         )
 
+    def any_complete(self) -> bool:
+        """Whether some grammar is satisfied that is awake: an eager one, or a lazy one that was woken."""
+        return any(matcher.is_accepting() for _, matcher in self._awake())
+
+    def incomplete_at_end(self) -> bool:
+        """Whether a text that ends here leaves something unsatisfied: two clauses that don't know of each other.
+
+        There are eager grammars and none is complete (behind a reasoning they are eager too, and asleep incomplete);
+        or some lazy grammar was woken and is not complete. Source: drama_llama's `constraint_incomplete_at_end`.
+        """
+        eager = [m for spec, m in zip(self._specs, self._matchers, strict=True) if spec.kind is PartKind.GRAMMAR]
+        if eager and not any(matcher.is_accepting() for matcher in eager):
+            return True
+        return any(kind is PartKind.LAZY and not matcher.is_accepting() for kind, matcher in self._awake())
+
+    def region(self) -> Region:
+        """Where this place lies. Token rules and grammars that sleep don't count. Raises LimitExceeded."""
+        unfinished = self._unfinished()
+        if not unfinished:
+            return Region.PROSE
+        permissive = all(np.count_nonzero(matcher.legal_bytes()) >= PERMISSIVE_BYTES for matcher in unfinished)
+        return Region.PERMISSIVE if permissive else Region.STRUCTURAL
+
+    def stays_within(self, tokens: Sequence[int]) -> list[bool]:
+        """For a permissive place, whether each token stays permissive to its last byte, that one included.
+
+        A token without bytes, and one that is refused, does not. Raises LimitExceeded. Some 20 us a token of
+        6 bytes, whatever the grammar.
+        """
+        texts = [self._vocabulary.bytes_of(token) for token in tokens]
+        distinct = sorted({text for text in texts if text})
+        for matcher in self._unfinished():
+            stay = staying(_walk(matcher), distinct)
+            distinct = [text for text, stays in zip(distinct, stay, strict=True) if stays]
+        within = set(distinct)
+        return [text in within for text in texts]
+
+    def places(self) -> list[tuple[bytes, bytes]]:
+        """(identity, place) of each part, in order, for `at`."""
+        return [(spec.identity, matcher.place()) for spec, matcher in zip(self._specs, self._matchers, strict=True)]
+
     def completes_with_terminal(self, token: int) -> bool:
         """Whether the text would satisfy every grammar with this legal token's bytes. Changes nothing.
 
@@ -129,10 +210,20 @@ class Constraint:
     def fork(self) -> Constraint:
         """The same place, to go on from independently."""
         twin = object.__new__(Constraint)
-        twin._specs, twin._real, twin._eog = self._specs, self._real, self._eog
+        twin._specs, twin._vocabulary = self._specs, self._vocabulary
+        twin._real, twin._eog = self._real, self._eog
         twin._matchers = tuple(matcher.fork() for matcher in self._matchers)
         twin._words = np.empty_like(self._words)
         return twin
+
+    def _awake(self) -> Iterator[tuple[PartKind, ByteMatcher]]:
+        """The grammars that don't sleep, as what is awake inside of them."""
+        for spec, matcher in zip(self._specs, self._matchers, strict=True):
+            if spec.kind is not PartKind.RULE and not is_asleep(matcher):
+                yield spec.kind, _innermost(matcher)
+
+    def _unfinished(self) -> list[ByteMatcher]:
+        return [matcher for _, matcher in self._awake() if not matcher.is_accepting()]
 
     def _and_of_masks(self) -> Words:
         if not self._matchers:
@@ -150,3 +241,14 @@ class Constraint:
 def is_asleep(matcher: Matcher) -> bool:
     """Whether this is a lazy grammar that waits for its trigger."""
     return isinstance(matcher, LazyMatcher) and matcher.is_awaiting
+
+
+def _innermost(matcher: Matcher) -> ByteMatcher:
+    """What is awake inside a grammar that doesn't sleep, or was refused."""
+    while isinstance(matcher, LazyMatcher) and matcher.inner is not None:
+        matcher = matcher.inner
+    return cast(ByteMatcher, matcher)  # every part but a token rule is one
+
+
+def _walk(matcher: ByteMatcher) -> PermissiveWalk:
+    return matcher.walk() if isinstance(matcher, LlguidanceMatcher) else ForkWalk(matcher)

@@ -10,13 +10,14 @@ from typing import cast
 from constraintd.config import Limits
 from constraintd.constraint import PartKind, PartSpec
 from constraintd.engine.deferred import LazyGrammar, LazyOptions
-from constraintd.engine.matcher import ByteMatcher, CompiledGrammar, Matcher
-from constraintd.engine.token_rules import AllowList, FixedMask, TokenSequence
+from constraintd.engine.matcher import CompiledGrammar, Matcher, MatcherSource
+from constraintd.engine.token_rules import AllowList, FixedMask, TokenRule, TokenSequence
 from constraintd.engine.trigger import Trigger, TriggerKind
 from constraintd.errors import InvalidField, TooLarge
 from constraintd.grammar.source import Grammar, GrammarKind, parse_grammar
 from constraintd.grammar.tools import wake_of
 from constraintd.grammar.tools_wire import HERMES, LLAMA3_JSON, MISTRAL, MISTRAL_ARGS, WireFormat, wire_text
+from constraintd.part_identity import grammar_identity, lazy_identity, rule_identity
 from constraintd.reasoning import Reasoning
 from constraintd.translate import grammar_of, schema_options_of
 from constraintd.v1 import grammar_pb2, session_pb2
@@ -85,21 +86,26 @@ class ConstraintPlan:
         """The parts to AND, asleep behind `reasoning` if there is one. Raises InvalidField for ids and triggers."""
         specs = []
         for ref in self._eager:
-            start: Callable[[], ByteMatcher] = compiled[ref].start
+            identity = grammar_identity(compiled[ref].grammar_id, vocabulary)
             name = part_name(compiled[ref])
-            specs.append(_behind(reasoning, name, PartKind.GRAMMAR, start, vocabulary))
+            specs.append(_behind(reasoning, name, PartKind.GRAMMAR, identity, compiled[ref], vocabulary))
         for lazy in self._lazy:
             name = f"lazy grammar {compiled[lazy.ref].grammar_id[:12]}"
             specs.append(_lazy_part(name, compiled[lazy.ref], lazy.triggers, lazy.rearm, vocabulary, reasoning))
         for tools in self._tools:
             specs += _tool_parts(tools, compiled, vocabulary, reasoning)
-        specs += [PartSpec(name, PartKind.RULE, make(vocabulary).fork) for name, make in self._rules]
+        specs += [rule_part(name, cast(TokenRule, make(vocabulary)), vocabulary) for name, make in self._rules]
         return specs
 
 
 def part_name(compiled: CompiledGrammar) -> str:
     """The name of a grammar that is not lazy, for people."""
     return f"grammar {compiled.grammar_id[:12]}"
+
+
+def rule_part(name: str, rule: TokenRule, vocabulary: Vocabulary) -> PartSpec:
+    """A token rule that begins as `rule` stands."""
+    return PartSpec(name, PartKind.RULE, rule_identity(rule, vocabulary), rule.fork, rule.at)
 
 
 def _lazy_part(
@@ -110,8 +116,10 @@ def _lazy_part(
     vocabulary: Vocabulary,
     reasoning: Reasoning | None,
 ) -> PartSpec:
-    grammar = LazyGrammar(compiled.start, triggers, vocabulary, LazyOptions(rearm=rearm))
-    return _behind(reasoning, name, PartKind.LAZY, grammar.start, vocabulary)
+    options = LazyOptions(rearm=rearm)
+    grammar = LazyGrammar(compiled, triggers, vocabulary, options)
+    identity = lazy_identity(grammar_identity(compiled.grammar_id, vocabulary), triggers, options)
+    return _behind(reasoning, name, PartKind.LAZY, identity, grammar, vocabulary)
 
 
 def _tool_parts(
@@ -122,9 +130,8 @@ def _tool_parts(
     if tools.ref is None:
         if not wake.banned_tokens:
             return []
-        return [
-            PartSpec("no tool calls", PartKind.RULE, FixedMask.without_specials(wake.banned_tokens, vocabulary).fork)
-        ]
+        rule = FixedMask.without_specials(wake.banned_tokens, vocabulary)
+        return [rule_part("no tool calls", rule, vocabulary)]
     grammar = compiled[tools.ref]
     if wake.lazy:
         begin = tools.wire.begin
@@ -135,7 +142,8 @@ def _tool_parts(
                 f"{begin!r} is the special token {mixed!r} and more text, on which nothing can wake; give the token",
             )
         return [_lazy_part("tool calls", grammar, wake.triggers, wake.rearm, vocabulary, reasoning)]
-    return [_behind(reasoning, "tool calls", PartKind.GRAMMAR, grammar.start, vocabulary)]
+    identity = grammar_identity(grammar.grammar_id, vocabulary)
+    return [_behind(reasoning, "tool calls", PartKind.GRAMMAR, identity, grammar, vocabulary)]
 
 
 def plan_constraint(message: session_pb2.Constraint, limits: Limits) -> ConstraintPlan:
@@ -288,16 +296,18 @@ def _behind(
     reasoning: Reasoning | None,
     name: str,
     kind: PartKind,
-    start: Callable[[], Matcher],
+    identity: bytes,
+    source: MatcherSource,
     vocabulary: Vocabulary,
 ) -> PartSpec:
     """The part, asleep until the reasoning has ended."""
     if reasoning is None:
-        return PartSpec(name, kind, start)
+        return PartSpec(name, kind, identity, source.start, source.at)
     # A grammar that isn't lazy has to be satisfied, so the text can't end before it is awake.
     options = LazyOptions(eog_legal=kind is PartKind.LAZY)
-    sleeping = LazyGrammar(cast(Callable[[], ByteMatcher], start), reasoning.triggers, vocabulary, options)
-    return PartSpec(name, kind, sleeping.start)
+    sleeping = LazyGrammar(source, reasoning.triggers, vocabulary, options)
+    identity = lazy_identity(identity, reasoning.triggers, options)
+    return PartSpec(name, kind, identity, sleeping.start, sleeping.at)
 
 
 def _utf8(text: bytes, where: str) -> str:

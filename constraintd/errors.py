@@ -238,6 +238,20 @@ class StepInFlight(ConstraintdError):
     reason = "STEP_IN_FLIGHT"
 
 
+class InvalidEnvelope(ConstraintdError):
+    """An exported session can't be imported: cut off, altered, of an unknown version, or at odds with what is here."""
+
+    code = "DATA_LOSS"
+    reason = "INVALID_ENVELOPE"
+
+
+class ReplayDiverged(ConstraintdError):
+    """A logged token is refused now, or the log leads to another state than the one that was written down."""
+
+    code = "DATA_LOSS"
+    reason = "REPLAY_DIVERGED"
+
+
 # --- streams ---
 
 

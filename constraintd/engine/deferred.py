@@ -13,10 +13,15 @@ exactly one special token is that token; re-arming is an option.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from constraintd.engine.matcher import ByteMatcher
+import numpy as np
+from numpy.typing import NDArray
+
+from constraintd.encoding import Reader, Writer
+from constraintd.engine.matcher import ByteMatcher, MatcherSource
+from constraintd.engine.sleeping_text import NO_TOKEN, SleepingText
 from constraintd.engine.trigger import Trigger, TriggerKind
 from constraintd.engine.trigger_search import Found, TriggerSearch
 from constraintd.errors import InvalidField
@@ -24,8 +29,8 @@ from constraintd.mask.packed import Words, empty, has, of_ids
 from constraintd.vocabulary.vocabulary import Vocabulary
 
 _MAX_CACHED_MASKS = 64
-# Stands for bytes that came without a token of their own: the end of one that woke the grammar around this one.
-_NO_TOKEN = -1
+# How a place begins.
+_ASLEEP, _AWAKE, _REFUSED = range(3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +46,20 @@ class LazyGrammar:
 
     def __init__(
         self,
-        start: Callable[[], ByteMatcher],
+        inner: MatcherSource,
         triggers: Sequence[Trigger],
         vocabulary: Vocabulary,
         options: LazyOptions | None = None,
     ) -> None:
-        """Raises InvalidField for no triggers, an unknown token id, and a pattern that can't be used."""
+        """`inner` is what wakes: a CompiledGrammar, or another LazyGrammar.
+
+        Raises InvalidField for no triggers, an unknown token id, and a pattern that can't be used.
+        """
         if not triggers:
             raise InvalidField("triggers", "a lazy grammar without triggers would never wake; name one")
         self.options = options or LazyOptions()
         self.vocabulary = vocabulary
-        self.start_inner = start
+        self.inner = inner
         specials = {spelling: token for token, spelling in vocabulary.special.items()}
         words: list[Trigger] = []
         self.tokens: dict[int, Trigger] = {}
@@ -65,6 +73,7 @@ class LazyGrammar:
             else:
                 words.append(trigger)
         self.search = TriggerSearch(words, vocabulary)
+        self.has_patterns = any(trigger.kind is not TriggerKind.WORD for trigger in words)
         width = vocabulary.logits_width
         eog = of_ids(vocabulary.eog_ids, width)
         self.not_eog: Words = vocabulary.real_ids & ~eog
@@ -75,13 +84,18 @@ class LazyGrammar:
         """Asleep, before the first token."""
         return LazyMatcher(self)
 
+    def at(self, place: bytes) -> LazyMatcher:
+        """See MatcherSource."""
+        return LazyMatcher.read(self, place)
+
     def mask_before(self, matcher: LazyMatcher) -> Words:
         """The mask of a sleeping matcher: every token but those that would wake the grammar and then be refused."""
-        key = matcher.place_key()
+        text = matcher.sleeping
+        key = text.key()
         found = self._masks.get(key)
         if found is None:
             found = self.sleeping.copy()
-            for token in {*self.tokens, *self.search.completing(matcher.pending_text())}:
+            for token in {*self.tokens, *self.search.completing(text.pending)}:
                 ahead = matcher.fork()
                 ahead.consume(token)
                 if ahead.is_refused:
@@ -95,17 +109,17 @@ class LazyGrammar:
 class LazyMatcher:
     """One session's place in a lazy grammar. A Matcher; `is_awaiting` tells whether it still sleeps."""
 
-    __slots__ = ("_grammar", "_inner", "_starts", "_text", "_tokens", "_woken", "fed_from", "is_refused")
+    __slots__ = ("_grammar", "_inner", "fed_from", "is_refused", "sleeping")
 
     def __init__(self, grammar: LazyGrammar) -> None:
         self._grammar = grammar
         self._inner: ByteMatcher | None = None
-        self._woken = False  # ever: then what it keeps does not begin at offset 0
-        self._text = b""  # since it fell asleep
-        self.fed_from = 0  # where in _text the grammar began, in bytes; meaningful while it is awake
-        self._tokens: list[int] = []
-        self._starts: list[int] = []  # where each token's bytes begin in _text
-        self.is_refused = False  # woken by a text that the grammar refuses: a dead end
+        self.sleeping = SleepingText(grammar.search, keeps_all=grammar.has_patterns, woken=False)
+        """What it keeps while it sleeps."""
+        self.fed_from = 0
+        """Where the grammar began, in bytes since it fell asleep; 0 while it sleeps."""
+        self.is_refused = False
+        """Whether it was woken by a text that the grammar refuses: a dead end."""
 
     @property
     def is_awaiting(self) -> bool:
@@ -114,22 +128,10 @@ class LazyMatcher:
             return self._inner.is_awaiting
         return self._inner is None and not self.is_refused
 
-    def pending_text(self) -> bytes:
-        """The end of the sleeping text that a word trigger may have begun in."""
-        return self._text[max(0, len(self._text) - self._grammar.search.reach) :]
-
-    def place_key(self) -> tuple[object, ...]:
-        """What the sleeping mask depends on: a begun word, the tokens it lies in, whether the text begins there."""
-        begun = self._grammar.search.begun(self.pending_text())
-        first = len(self._text) - begun
-        across: list[int] = []
-        cut = 0
-        for index in range(len(self._tokens) - 1, -1, -1):
-            if self._starts[index] + self._length(index) <= first:
-                break
-            across.append(self._tokens[index])
-            cut = first - self._starts[index]
-        return (self._woken, first == 0, not self._tokens, begun, cut, *across)
+    @property
+    def inner(self) -> ByteMatcher | None:
+        """The matcher that is awake; None while it sleeps, and where its text was refused."""
+        return self._inner
 
     def fill_mask(self, words: Words) -> None:
         """See Matcher."""
@@ -147,10 +149,10 @@ class LazyMatcher:
             self._sleep_if_exhausted()
             return
         trigger = self._grammar.tokens.get(token)
-        if trigger is not None and not (trigger.at_start and (self._tokens or self._woken)):
+        if trigger is not None and not (trigger.at_start and (self.sleeping.woken or not self.sleeping.is_first)):
             self._wake_by_token(token, trigger)
-            return
-        self._keep(token, self._grammar.vocabulary.bytes_of(token))
+        else:
+            self._keep(token, self._grammar.vocabulary.bytes_of(token))
 
     def consume_bytes(self, data: bytes) -> bool:
         """See ByteMatcher; for a lazy grammar that is itself woken in the middle of a token."""
@@ -158,22 +160,19 @@ class LazyMatcher:
             taken = self._inner.consume_bytes(data)
             self._sleep_if_exhausted()
             return taken
-        before = (self._text, self._tokens.copy(), self._starts.copy())
-        self._keep(_NO_TOKEN, data)
+        before = self.sleeping.copy()
+        self._keep(NO_TOKEN, data)
         if self.is_refused:
             self.is_refused = False
-            self._text, self._tokens, self._starts = before
+            self.sleeping = before
             return False
         return True
 
-    def _keep(self, token: int, piece: bytes) -> None:
-        begin = len(self._text)
-        self._tokens.append(token)
-        self._starts.append(begin)
-        self._text += piece
-        found = self._grammar.search.find(self._text, begin, from_start=not self._woken)
-        if found is not None:
-            self._wake_by_text(found)
+    def legal_bytes(self) -> NDArray[np.bool_]:
+        """See ByteMatcher. Asleep: all of them, though one that completes a trigger may turn out to be refused."""
+        if self._inner is not None:
+            return self._inner.legal_bytes()
+        return np.full(256, not self.is_refused)
 
     def is_accepting(self) -> bool:
         """See Matcher. Asleep: whether the text may end here."""
@@ -185,52 +184,83 @@ class LazyMatcher:
         """See Matcher."""
         twin = LazyMatcher(self._grammar)
         twin._inner = None if self._inner is None else self._inner.fork()
-        twin._woken, twin.fed_from = self._woken, self.fed_from
-        twin._text = self._text
-        twin._tokens = self._tokens.copy()
-        twin._starts = self._starts.copy()
+        twin.sleeping = self.sleeping.copy()
+        twin.fed_from = self.fed_from
         twin.is_refused = self.is_refused
         return twin
 
-    def _length(self, index: int) -> int:
-        end = self._starts[index + 1] if index + 1 < len(self._starts) else len(self._text)
-        return end - self._starts[index]
+    def place(self) -> bytes:
+        """See Matcher: what is kept of the text while it sleeps, and the inner place when it is awake."""
+        writer = Writer()
+        if self.is_refused:
+            writer.unsigned(_REFUSED)
+        elif self._inner is not None:
+            writer.unsigned(_AWAKE)
+            writer.unsigned(self.fed_from)
+            writer.data(self._inner.place())
+        else:
+            writer.unsigned(_ASLEEP)
+            self.sleeping.write(writer)
+        return writer.getvalue()
+
+    @classmethod
+    def read(cls, grammar: LazyGrammar, place: bytes) -> LazyMatcher:
+        """The matcher at a place: see MatcherSource.at."""
+        matcher = cls(grammar)
+        reader = Reader(place, "place in a lazy grammar")
+        state = reader.unsigned(below=3)
+        if state == _ASLEEP:
+            matcher.sleeping = SleepingText.read(
+                reader, grammar.search, grammar.vocabulary, keeps_all=grammar.has_patterns
+            )
+            reader.end()
+        elif state == _AWAKE:
+            fed_from = reader.unsigned()
+            inner = reader.data()
+            reader.end()
+            matcher._wake(grammar.inner.at(inner), fed_from)
+            if matcher._inner is None:
+                raise reader.error("a grammar that is armed again sleeps where its text has ended")
+        else:
+            reader.end()
+            matcher._refuse()
+        return matcher
+
+    def _keep(self, token: int, piece: bytes) -> None:
+        found = self.sleeping.append(token, piece)
+        if found is not None:
+            self._wake_by_text(found)
 
     def _wake_by_token(self, token: int, trigger: Trigger) -> None:
-        inner = self._grammar.start_inner()
+        inner = self._grammar.inner.start()
         if not trigger.exclusive and not _take(inner, token, self._grammar.vocabulary):
             self._refuse()
             return
         size = len(self._grammar.vocabulary.bytes_of(token))
-        self._wake(inner, len(self._text) + (size if trigger.exclusive else 0))
+        self._wake(inner, self.sleeping.size + (size if trigger.exclusive else 0))
 
     def _wake_by_text(self, found: Found) -> None:
         """Feeds what follows the feeding point: a cut token's bytes, then tokens as they are."""
-        inner = self._grammar.start_inner()
-        for index, token in enumerate(self._tokens):
-            end = self._starts[index] + self._length(index)
-            if end <= found.feed_from:
-                continue
-            begin = max(self._starts[index], found.feed_from)
-            if begin > self._starts[index] or token == _NO_TOKEN:
-                refused = not inner.consume_bytes(self._text[begin:end])
-            else:
-                refused = not _take(inner, token, self._grammar.vocabulary)
-            if refused:
+        inner = self._grammar.inner.start()
+        for token, piece in self.sleeping.pieces(found):
+            taken = inner.consume_bytes(piece) if token == NO_TOKEN else _take(inner, token, self._grammar.vocabulary)
+            if not taken:
                 self._refuse()
                 return
-        self._wake(inner, found.feed_from)
+        self._wake(inner, self.sleeping.offset(found))
 
     def _wake(self, inner: ByteMatcher, fed_from: int) -> None:
         self._inner = inner
-        self._woken = True
         self.fed_from = fed_from
-        self._text, self._tokens, self._starts = b"", [], []
+        self._forget(woken=True)
         self._sleep_if_exhausted()
 
     def _refuse(self) -> None:
         self.is_refused = True
-        self._text, self._tokens, self._starts = b"", [], []
+        self._forget(woken=self.sleeping.woken)
+
+    def _forget(self, *, woken: bool) -> None:
+        self.sleeping = SleepingText(self._grammar.search, keeps_all=self._grammar.has_patterns, woken=woken)
 
     def _sleep_if_exhausted(self) -> None:
         if self._grammar.options.rearm and self._inner is not None and self._inner.is_accepting():
@@ -238,6 +268,7 @@ class LazyMatcher:
             self._inner.fill_mask(words)
             if not (words & self._grammar.not_eog).any():
                 self._inner = None
+                self.fed_from = 0
 
 
 def _take(inner: ByteMatcher, token: int, vocabulary: Vocabulary) -> bool:

@@ -5,32 +5,39 @@ holds only the canonical token while it accepts others, and the mask would not b
 
 The engine's methods don't raise: a bad grammar, a limit or an illegal token puts the matcher into an error state for
 good, whose mask may still have EOG set. So every call here asks for that state afterwards.
+
+Nor can it write its place: a place is here what it was fed, and restored by feeding it again.
 """
 
 from __future__ import annotations
 
 import threading
+from array import array
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from llguidance import LLMatcher, LLTokenizer
 from llguidance._lib import LLParserLimits
+from numpy.typing import NDArray
 
-from constraintd.errors import InvalidGrammar, LimitExceeded
+from constraintd.encoding import Reader, Writer
+from constraintd.engine.llguidance_twin import BYTES, ByteTokenizer, TokenizerTable, Twin, TwinGrammar
+from constraintd.engine.region import PERMISSIVE_BYTES
+from constraintd.errors import InvalidGrammar, LimitExceeded, ReplayDiverged
 from constraintd.grammar.json_schema.report import KeywordReport
 from constraintd.grammar.lark_source import to_lark
 from constraintd.grammar.source import Grammar, GrammarKind
-from constraintd.mask.packed import Words, empty, of_ids
+from constraintd.mask.packed import Words, empty, has, of_ids
 from constraintd.vocabulary.engine_table import engine_table
 from constraintd.vocabulary.vocabulary import Vocabulary
 
 # 500 optional properties make 2,003 items in a row, past the engine's default of 2,000; 50,000 take 1,000 properties
 # at 23 ms a compilation.
 _LIMITS: Final = LLParserLimits(max_items_in_row=50_000, verbose_errors=False)
-# Tokens of one byte each, behind the logits width: they reach no mask, and feed texts that a token only partly
-# belongs to.
-_BYTES: Final = 256
+_ALL_BYTES: Final = (1 << BYTES) - 1
+_REPLAYED_AT_ONCE: Final = 256
+"""Tokens that are fed without letting another thread in: the engine holds the GIL, 5 us a token."""
 
 
 class LlguidanceEngine:
@@ -38,11 +45,13 @@ class LlguidanceEngine:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
+        table = engine_table(vocabulary)
         self._tokenizer = LLTokenizer(
-            _TokenizerTable(vocabulary),  # type: ignore[arg-type]
-            n_vocab=vocabulary.logits_width + _BYTES,
+            TokenizerTable(table.tokens, table.special_ids, vocabulary),  # type: ignore[arg-type]
+            n_vocab=vocabulary.logits_width + BYTES,
             eos_token=list(vocabulary.eog_ids),
         )
+        self._byte_tokenizer = ByteTokenizer(table.tokens, table.special_ids, vocabulary)
         self._trie = _Trie(vocabulary)
         self._special_token = {spelling: token for token, spelling in vocabulary.special.items()}.get
 
@@ -55,8 +64,9 @@ class LlguidanceEngine:
         matcher = LLMatcher(self._tokenizer, source.text, log_level=0, limits=_LIMITS)
         if matcher.is_error():
             raise _compile_error(grammar, matcher.get_error())
+        twin = TwinGrammar(self._byte_tokenizer, source.text, _LIMITS, counts_tokens=grammar.kind is GrammarKind.LARK)
         compiled = LlguidanceGrammar(
-            grammar.grammar_id, self.vocabulary.fingerprint, source.report, matcher, self._trie
+            grammar.grammar_id, self.vocabulary.fingerprint, source.report, matcher, self._trie, twin
         )
         words = empty(self.vocabulary.logits_width)
         compiled.start().fill_mask(words)
@@ -75,24 +85,16 @@ class _Trie(threading.local):
         self.width = vocabulary.logits_width
         self.eog = of_ids(vocabulary.eog_ids, self.width)
         self.not_eog: Words = ~self.eog & vocabulary.real_ids
-        self.wide = empty(self.width + _BYTES)
+        self.wide = empty(self.width + BYTES)
+        self.address: int = self.wide.ctypes.data  # 1 us a look-up
+        self.nbytes = self.wide.nbytes
+        first = self.width // 8
+        self.byte_bits = memoryview(self.wide.view(np.uint8))[first : first + BYTES // 8 + 1]  # type: ignore[arg-type]
+        self.shift = self.width % 8
 
-
-class _TokenizerTable:
-    """What LLTokenizer reads of a vocabulary: an object with these attributes and a call that encodes bytes."""
-
-    is_tokenizer_wrapper = True
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        table = engine_table(vocabulary)
-        self.tokens = [*table.tokens, *(bytes([byte]) for byte in range(_BYTES))]
-        self.special_token_ids = table.special_ids
-        self.eos_token_id = vocabulary.eog_ids[0]
-        self.bos_token_id = vocabulary.bos_id
-
-    def __call__(self, text: bytes | str) -> list[int]:
-        """Never needed: the engine encodes text only for forced tokens, and `no_forcing` is on."""
-        raise NotImplementedError
+    def legal_bytes(self) -> int:
+        """The bits of the single bytes in the wide mask that was made last in this thread: bit b is byte b."""
+        return int.from_bytes(self.byte_bits, "little") >> self.shift & _ALL_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,31 +107,61 @@ class LlguidanceGrammar:
     """What is made of each keyword of a JSON Schema."""
     _template: LLMatcher
     _trie: _Trie
+    _twin: TwinGrammar
 
     def start(self) -> LlguidanceMatcher:
         """A matcher before the first token."""
-        return LlguidanceMatcher(self._template.deep_copy(), self._trie)
+        return LlguidanceMatcher(self._template.deep_copy(), self._trie, self._twin, array("I"))
+
+    def at(self, place: bytes) -> LlguidanceMatcher:
+        """See MatcherSource. 5 us a token.
+
+        Raises InvalidEnvelope for bytes that are no list of ids, ReplayDiverged for an id that is refused.
+        """
+        trie = self._trie
+        reader = Reader(place, "place in a grammar")
+        fed = array("I", reader.numbers(below=trie.width + BYTES))
+        reader.end()
+        for index, token in enumerate(fed):
+            if token < trie.width and not has(trie.not_eog, token):
+                raise _diverged(index, token)
+        matcher = self._template.deep_copy()
+        for index in range(0, len(fed), _REPLAYED_AT_ONCE):
+            tokens = fed[index : index + _REPLAYED_AT_ONCE].tolist()
+            taken = matcher.try_consume_tokens(tokens)
+            if matcher.is_error():
+                raise _gave_up(matcher)
+            if taken < len(tokens):
+                raise _diverged(index + taken, tokens[taken])
+        return LlguidanceMatcher(matcher, trie, self._twin, fed)
 
 
 class LlguidanceMatcher:
     """One session's place."""
 
-    __slots__ = ("_matcher", "_trie")
+    __slots__ = ("_fed", "_legal", "_matcher", "_trie", "_twin", "_twin_grammar")
 
-    def __init__(self, matcher: LLMatcher, trie: _Trie) -> None:
+    def __init__(self, matcher: LLMatcher, trie: _Trie, twin: TwinGrammar, fed: array[int]) -> None:
+        """`fed` is what `matcher` has consumed: token ids, and logits width + byte for single bytes."""
         self._matcher = matcher
         self._trie = trie
+        self._twin_grammar: TwinGrammar | None = twin  # None: no twin can be had
+        self._twin: Twin | None = None
+        self._fed = fed
+        self._legal: int | None = None  # the legal bytes, if a mask was made since the last token
 
     def fill_mask(self, words: Words) -> None:
         """See Matcher. About 30 us, at most some 20 ms before the engine's own limits end it; releases the GIL."""
         trie = self._trie
-        self._matcher.unsafe_compute_mask_ptr(trie.wide.ctypes.data, trie.wide.nbytes)
+        self._matcher.unsafe_compute_mask_ptr(trie.address, trie.nbytes)
         if self._matcher.is_error():
             # A dead end is an error state to the engine, with EOG set; here it is a mask without a bit.
-            if not _first_line(self._matcher.get_error()).startswith("NoExtension"):
-                raise self._gave_up()
+            if not _is_dead_end(self._matcher):
+                raise _gave_up(self._matcher)
             words[:] = 0
+            self._legal = 0
             return
+        self._legal = trie.legal_bytes()
         # The engine may set an EOG id for its text, or know only some of several: EOG is legal exactly at the end.
         np.bitwise_and(trie.wide[: len(words)], trie.not_eog, out=words)
         if self._matcher.is_accepting():
@@ -139,31 +171,147 @@ class LlguidanceMatcher:
         """See Matcher. About 5 us; holds the GIL."""
         self._matcher.consume_token(token)
         if self._matcher.is_error():
-            raise self._gave_up()
+            raise _gave_up(self._matcher)
+        self._fed.append(token)
+        self._legal = None
 
     def consume_bytes(self, data: bytes) -> bool:
         """See ByteMatcher."""
         tokens = [self._trie.width + byte for byte in data]
         if self._matcher.validate_tokens(tokens) < len(tokens):
             if self._matcher.is_error():
-                raise self._gave_up()
+                raise _gave_up(self._matcher)
             return False
         if not self._matcher.consume_tokens(tokens):
-            raise self._gave_up()
+            raise _gave_up(self._matcher)
+        self._fed.extend(tokens)
+        self._legal = None
         return True
 
     def is_accepting(self) -> bool:
         """See Matcher."""
         return self._matcher.is_accepting() and not self._matcher.is_error()
 
+    def legal_bytes(self) -> NDArray[np.bool_]:
+        """See ByteMatcher. 2 us where `fill_mask` was called at this place, else 2 to 5 us in the twin."""
+        bits = np.frombuffer(self._legal_here().to_bytes(BYTES // 8, "little"), np.uint8)
+        return np.unpackbits(bits, bitorder="little").view(np.bool_)
+
+    def walk(self) -> LlguidanceWalk:
+        """A PermissiveWalk from here."""
+        return LlguidanceWalk(self._over_bytes().deep_copy(), self._trie, self._legal_here())
+
     def fork(self) -> LlguidanceMatcher:
         """See Matcher."""
-        return LlguidanceMatcher(self._matcher.deep_copy(), self._trie)
+        ahead = object.__new__(LlguidanceMatcher)
+        ahead._matcher = self._matcher.deep_copy()
+        ahead._trie = self._trie
+        ahead._twin_grammar = self._twin_grammar
+        ahead._twin = None if self._twin is None else self._twin.fork()
+        ahead._fed = self._fed[:]
+        ahead._legal = self._legal
+        return ahead
 
-    def _gave_up(self) -> LimitExceeded:
-        reason = self._matcher.stop_reason()
-        detail = _first_line(self._matcher.get_error())
-        return LimitExceeded(f"the grammar's engine gave up here ({reason}): {detail}", stop_reason=reason)
+    def place(self) -> bytes:
+        """See Matcher: what it was fed. Two ways to one place differ."""
+        writer = Writer()
+        writer.numbers(self._fed)
+        return writer.getvalue()
+
+    def _legal_here(self) -> int:
+        if self._legal is None:
+            # A copy: a dead end would leave it in an error state.
+            matcher = self._over_bytes().deep_copy()
+            self._legal = _legal_of(matcher, self._trie)
+        return self._legal
+
+    def _over_bytes(self) -> LLMatcher:
+        """The twin at this place, or the matcher itself where there is none; not to be changed."""
+        if self._twin is None and self._twin_grammar is not None:
+            self._twin = self._twin_grammar.start()
+        if self._twin is None or not self._twin.catch_up(self._fed):
+            self._twin = self._twin_grammar = None
+            return self._matcher
+        return self._twin.matcher
+
+
+class LlguidanceWalk:
+    """A PermissiveWalk by the engine's rollback. Owns its matcher; for the thread that made it."""
+
+    __slots__ = ("_address", "_bits", "_legal", "_matcher", "_nbytes", "_origin", "_path", "_shift", "_width")
+
+    def __init__(self, matcher: LLMatcher, trie: _Trie, legal: int) -> None:
+        self._origin = matcher
+        self._matcher = matcher.deep_copy()
+        # A third of the time would go into looking these up in the thread's own.
+        self._address, self._nbytes, self._bits, self._shift = trie.address, trie.nbytes, trie.byte_bits, trie.shift
+        self._width = trie.width
+        self._legal = [legal]
+        self._path: list[int] = []
+
+    def enter(self, byte: int) -> bool:
+        """See PermissiveWalk. 2 to 4 us."""
+        if not self._legal[-1] >> byte & 1:
+            return False
+        matcher, token = self._matcher, self._width + byte
+        if not matcher.consume_token(token):
+            raise _gave_up(matcher)
+        if not matcher.is_accepting():
+            matcher.unsafe_compute_mask_ptr(self._address, self._nbytes)
+            legal = int.from_bytes(self._bits, "little") >> self._shift & _ALL_BYTES
+            if matcher.is_error():
+                if not _is_dead_end(matcher):
+                    raise _gave_up(matcher)
+                self._go_back()
+                return False
+            if legal.bit_count() >= PERMISSIVE_BYTES:
+                self._legal.append(legal)
+                self._path.append(token)
+                return True
+        self._go_back()
+        return False
+
+    def leave(self) -> None:
+        """See PermissiveWalk."""
+        self._legal.pop()
+        self._path.pop()
+        self._go_back()
+
+    def _go_back(self) -> None:
+        """To the end of the path, from one byte behind it."""
+        # The engine has no way back from a dead end, nor in grammars with `max_tokens` or `stop`.
+        if not self._matcher.rollback(1):
+            self._matcher = self._origin.deep_copy()
+            if not self._matcher.consume_tokens(self._path):
+                raise _gave_up(self._matcher)
+
+
+def _legal_of(matcher: LLMatcher, trie: _Trie) -> int:
+    """The legal bytes at a matcher's place, as bits. At a dead end the matcher is in an error state afterwards."""
+    matcher.unsafe_compute_mask_ptr(trie.address, trie.nbytes)
+    if matcher.is_error():
+        if not _is_dead_end(matcher):
+            raise _gave_up(matcher)
+        return 0
+    return trie.legal_bytes()
+
+
+def _is_dead_end(matcher: LLMatcher) -> bool:
+    return _first_line(matcher.get_error()).startswith("NoExtension")
+
+
+def _gave_up(matcher: LLMatcher) -> LimitExceeded:
+    reason = matcher.stop_reason()
+    detail = _first_line(matcher.get_error())
+    return LimitExceeded(f"the grammar's engine gave up here ({reason}): {detail}", stop_reason=reason)
+
+
+def _diverged(index: int, token: int) -> ReplayDiverged:
+    return ReplayDiverged(
+        f"element {index} of a place in a grammar, id {token}, is refused now: the grammar's engine is another than "
+        "the one that took it",
+        index=index,
+    )
 
 
 def _compile_error(grammar: Grammar, message: str) -> InvalidGrammar | LimitExceeded:

@@ -1,7 +1,8 @@
 """Constraints on token ids alone: no text, no engine. Tiny, exact, NumPy.
 
 Each rule is a Matcher (`constraintd.engine.matcher`). They differ from grammars in one thing: a rule that says nothing
-about where a text may end leaves every EOG id legal.
+about where a text may end leaves every EOG id legal. `content` is all that a rule demands, as bytes: rules of the same
+content over one vocabulary are the same rule, and `at` takes a place that any of them wrote.
 
 Source of the behaviour: the token constraints of oxibonsai (allow-list, token sequence, length, fixed set), with this
 project's decisions: ids outside the vocabulary are refused, never dropped, and EOG is legal exactly at completion.
@@ -11,10 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from constraintd.encoding import Reader, Writer
+from constraintd.engine.matcher import Matcher
 from constraintd.errors import InvalidField
-from constraintd.mask.packed import Words, of_ids
+from constraintd.mask.packed import Words, of_ids, to_bytes
 from constraintd.vocabulary.vocabulary import Vocabulary
+
+
+class TokenRule(Matcher, Protocol):
+    """A Matcher over token ids alone."""
+
+    @property
+    def content(self) -> bytes:
+        """What the rule demands, whatever its place."""
+
+    def at(self, place: bytes) -> TokenRule:
+        """The same rule at a place that `place` wrote. Raises InvalidEnvelope."""
 
 
 def check_ids(field: str, ids: Iterable[int], vocabulary: Vocabulary) -> tuple[int, ...]:
@@ -90,6 +105,20 @@ class FixedMask:
         """See Matcher."""
         return self
 
+    @property
+    def content(self) -> bytes:
+        """See TokenRule."""
+        return b"fixed mask\n" + to_bytes(self._mask)
+
+    def place(self) -> bytes:
+        """Empty: it is everywhere at the same place."""
+        return b""
+
+    def at(self, place: bytes) -> FixedMask:
+        """See TokenRule."""
+        Reader(place, "place of a fixed mask").end()
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class _Candidates:
@@ -163,6 +192,38 @@ class AllowList:
         """See Matcher."""
         return AllowList(self._list, self._active, self.position)
 
+    @property
+    def content(self) -> bytes:
+        """See TokenRule."""
+        writer = Writer()
+        writer.unsigned(len(self._list.sequences))
+        for sequence in self._list.sequences:
+            writer.numbers(sequence)
+        return b"allow-list\n" + writer.getvalue()
+
+    def place(self) -> bytes:
+        """The position, and which candidates are active."""
+        writer = Writer()
+        writer.unsigned(self.position)
+        writer.numbers(self._active)
+        return writer.getvalue()
+
+    def at(self, place: bytes) -> AllowList:
+        """See TokenRule."""
+        sequences = self._list.sequences
+        reader = Reader(place, "place of an allow-list")
+        position = reader.unsigned()
+        active = reader.numbers(below=len(sequences))
+        reader.end()
+        if active:
+            taken = sequences[active[0]][:position]
+            agree = tuple(i for i, s in enumerate(sequences) if len(taken) == position and s[:position] == taken)
+            if active != agree:
+                raise reader.error("no text leaves these candidates active")
+        elif position == 0:
+            raise reader.error("every candidate is active before the first token")
+        return AllowList(self._list, active, position)
+
 
 class TokenSequence:
     """The text begins with these tokens; what follows is free, and may be nothing."""
@@ -206,6 +267,22 @@ class TokenSequence:
         """See Matcher."""
         return TokenSequence(self._target, self._real, self._position)
 
+    @property
+    def content(self) -> bytes:
+        """See TokenRule."""
+        writer = Writer()
+        writer.numbers(self._target)
+        return b"token sequence\n" + writer.getvalue()
+
+    def place(self) -> bytes:
+        """How much of the sequence is there. Behind its end all places are the same."""
+        return _position_place(min(self._position, len(self._target)))
+
+    def at(self, place: bytes) -> TokenSequence:
+        """See TokenRule."""
+        position = _position_at(place, "place of a token sequence", most=len(self._target))
+        return TokenSequence(self._target, self._real, position)
+
 
 class MinLength:
     """No end before `minimum` tokens."""
@@ -236,3 +313,31 @@ class MinLength:
         for name in self.__slots__:
             setattr(twin, name, getattr(self, name))
         return twin
+
+    @property
+    def content(self) -> bytes:
+        """See TokenRule."""
+        return b"min length\n" + _position_place(self._minimum)
+
+    def place(self) -> bytes:
+        """How many of the tokens are there. Behind the last all places are the same."""
+        return _position_place(min(self._position, self._minimum))
+
+    def at(self, place: bytes) -> MinLength:
+        """See TokenRule."""
+        twin = self.fork()
+        twin._position = _position_at(place, "place of a min length", most=self._minimum)
+        return twin
+
+
+def _position_place(position: int) -> bytes:
+    writer = Writer()
+    writer.unsigned(position)
+    return writer.getvalue()
+
+
+def _position_at(place: bytes, name: str, *, most: int) -> int:
+    reader = Reader(place, name)
+    position = reader.unsigned(below=most + 1)
+    reader.end()
+    return position

@@ -39,7 +39,7 @@ def pattern(text, kind=TriggerKind.PATTERN, **options):
 
 
 def lazy(regex, *triggers, **options):
-    return LazyGrammar(grammar(regex).start, triggers, VOCABULARY, LazyOptions(**options)).start()
+    return LazyGrammar(grammar(regex), triggers, VOCABULARY, LazyOptions(**options)).start()
 
 
 def mask(matcher):
@@ -186,8 +186,8 @@ def test_behind_something_that_must_come_the_text_may_not_end_while_it_sleeps():
 
 
 def test_a_lazy_grammar_inside_another_wakes_in_the_middle_of_a_token():
-    inner = LazyGrammar(grammar('<tool>\\{"a').start, [word("<tool>")], VOCABULARY)
-    outer = LazyGrammar(inner.start, [word("x", exclusive=True)], VOCABULARY).start()
+    inner = LazyGrammar(grammar('<tool>\\{"a'), [word("<tool>")], VOCABULARY)
+    outer = LazyGrammar(inner, [word("x", exclusive=True)], VOCABULARY).start()
     awake = take(outer, WRAPPED)  # x<tool>{"
     assert not awake.is_awaiting
     assert mask(awake) == {ord("a")}
@@ -207,5 +207,5 @@ def test_a_lazy_grammar_inside_another_wakes_in_the_middle_of_a_token():
 )
 def test_triggers_that_can_not_be_used_are_refused_with_their_place(triggers, field):
     with pytest.raises(InvalidField) as caught:
-        LazyGrammar(grammar("a").start, triggers, VOCABULARY)
+        LazyGrammar(grammar("a"), triggers, VOCABULARY)
     assert caught.value.metadata["field"] == field

@@ -2,13 +2,16 @@
 
 import pytest
 
-from constraintd.constraint import Constraint, PartKind, PartSpec
+from constraintd.constraint import PartKind, PartSpec
 from constraintd.engine.llguidance_ import LlguidanceEngine
 from constraintd.engine.token_rules import AllowList, FixedMask, TokenSequence
 from constraintd.errors import InvalidField
 from constraintd.grammar.source import GrammarKind, parse_grammar
 from constraintd.mask.packed import empty, ids
-from constraintd.sampler.state import FinishReason, SamplerState
+from constraintd.sampler.config import SamplerConfig
+from constraintd.sampler.finish import FinishReason
+from constraintd.sampler.settings import Settings
+from constraintd.sampler.state import SamplerState
 from constraintd.vocabulary.load import VocabularyFormat, load_vocabulary
 from tests.daemon_process import BYTE_TABLE, EOG, HOLE, SECOND_EOG, TOOL, WIDTH
 
@@ -114,18 +117,16 @@ def grammar(pattern):
     compiled = LlguidanceEngine(VOCABULARY).compile(
         parse_grammar(GrammarKind.REGEX, [pattern.encode()], max_bytes=10_000)
     )
-    return PartSpec(f"grammar {pattern}", PartKind.GRAMMAR, compiled.start)
+    return PartSpec(f"grammar {pattern}", PartKind.GRAMMAR, pattern.encode(), compiled.start, compiled.at)
 
 
 def rule(name, matcher):
-    return PartSpec(name, PartKind.RULE, matcher.fork)
+    return PartSpec(name, PartKind.RULE, matcher.content, matcher.fork, matcher.at)
 
 
 def state(*parts, min_tokens=0, max_tokens=100, **config):
-    from constraintd.sampler.config import SamplerConfig
-
-    constraint = Constraint.start(parts, VOCABULARY)
-    return SamplerState(VOCABULARY, SamplerConfig(**config), constraint, min_tokens=min_tokens, max_tokens=max_tokens)
+    settings = Settings(VOCABULARY, SamplerConfig(**config), parts, min_tokens=min_tokens, max_tokens=max_tokens)
+    return SamplerState.start(settings)
 
 
 def legal(view):
@@ -135,14 +136,14 @@ def legal(view):
 def test_the_mask_of_several_is_the_and_of_theirs():
     both = state(grammar("[a-f]+"), grammar("[d-z]+"), rule("deny", FixedMask.without_ranges([(100, 101)], VOCABULARY)))
     assert legal(both.mask()) == {ord("e"), ord("f")}
-    both.advance(ord("e"))
+    both.advance(ord("e"), 1.0)
     assert legal(both.mask()) == {ord("e"), ord("f")} | ENDS
 
 
 def test_the_text_is_exhausted_only_where_all_let_it_end():
     both = state(grammar("ab"), grammar("[a-z]*"))
-    both.advance(ord("a"))
-    both.advance(ord("b"))
+    both.advance(ord("a"), 1.0)
+    both.advance(ord("b"), 1.0)
     assert both.mask().reason is FinishReason.GRAMMAR_EXHAUSTED
 
 
@@ -154,31 +155,31 @@ def test_a_dead_end_names_what_met():
 
 def test_token_rules_never_make_a_session_incomplete():
     cut = state(rule("list", AllowList.start([[1, 2, 3]], VOCABULARY)), max_tokens=1)
-    cut.advance(1)
+    cut.advance(1, 1.0)
     finish = cut.mask()
     assert (finish.reason, finish.constraint_incomplete) == (FinishReason.LENGTH, False)
     cut = state(grammar("abc"), max_tokens=1)
-    cut.advance(ord("a"))
+    cut.advance(ord("a"), 1.0)
     assert cut.mask().constraint_incomplete
 
 
 def test_min_tokens_puts_the_end_off_while_something_else_is_legal():
     longer = state(grammar("a*"), min_tokens=2)
     assert not ENDS & legal(longer.mask())
-    longer.advance(ord("a"))
+    longer.advance(ord("a"), 1.0)
     assert not ENDS & legal(longer.mask())
-    longer.advance(ord("a"))
+    longer.advance(ord("a"), 1.0)
     assert ENDS <= legal(longer.mask())
 
 
 def test_min_tokens_gives_way_to_an_exhausted_grammar():
     short = state(grammar("a"), min_tokens=5)
-    short.advance(ord("a"))
+    short.advance(ord("a"), 1.0)
     assert short.mask().reason is FinishReason.GRAMMAR_EXHAUSTED
 
 
 def test_stops_are_ignored_before_min_tokens():
     early = state(min_tokens=3, stop_strings=(b".",), stop_ids=(7,))
-    assert early.advance(ord(".")) is None
-    assert early.advance(7) is None
-    assert early.advance(ord(".")).reason is FinishReason.STOP_STRING
+    assert early.advance(ord("."), 1.0) is None
+    assert early.advance(7, 1.0) is None
+    assert early.advance(ord("."), 1.0).reason is FinishReason.STOP_STRING
