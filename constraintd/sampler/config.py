@@ -1,14 +1,13 @@
-"""How a session's tokens are picked and where it stops: validated values, which the runner executes."""
+"""How a session's tokens are picked and where it stops: frozen values. `check` validates them, the runner runs stages.
+
+Defaults are those of `proto/constraintd/v1/sampler.proto`, which says what each value means.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import TypeAlias
-
-from constraintd.config import Limits
-from constraintd.errors import InvalidField, TooLarge
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,138 @@ class MinP:
     p: float
 
 
-Stage: TypeAlias = Greedy | Temperature | TopK | TopP | MinP
+@dataclass(frozen=True, slots=True)
+class TypicalP:
+    """Keeps the smallest set, closest to the entropy first, whose probability reaches p."""
+
+    p: float
+
+
+@dataclass(frozen=True, slots=True)
+class TailFree:
+    """Cuts the tail where the second differences of the probabilities have come to z."""
+
+    z: float
+
+
+@dataclass(frozen=True, slots=True)
+class SplitP:
+    """Cuts at the largest gap between neighbouring probabilities."""
+
+    min_keep: int = 1
+    max_keep: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class SplitL:
+    """Cuts at the largest gap between neighbouring logits."""
+
+    min_keep: int = 1
+    max_keep: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class MirostatV1:
+    """Holds the surprisal at tau by Zipf's law. `tau` in bits."""
+
+    tau: float = 3.0
+    eta: float = 0.1
+    max_keep: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class MirostatV2:
+    """Holds the surprisal at tau by a cut at mu. `tau` in bits."""
+
+    tau: float = 3.0
+    eta: float = 0.1
+    max_keep: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class LogitBias:
+    """Adds `biases[i]` to the logit of `ids[i]`."""
+
+    ids: tuple[int, ...]
+    biases: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DenyRanges:
+    """None of these tokens: ranges [first, past the last). A rule of the mask, never a stage of the runner."""
+
+    ranges: tuple[tuple[int, int], ...]
+
+
+Mirostat: TypeAlias = MirostatV1 | MirostatV2
+Stage: TypeAlias = (
+    Greedy
+    | Temperature
+    | TopK
+    | TopP
+    | MinP
+    | TypicalP
+    | TailFree
+    | SplitP
+    | SplitL
+    | MirostatV1
+    | MirostatV2
+    | LogitBias
+    | DenyRanges
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPenalty:
+    """Penalties for tokens among the last `window` ones (None: all)."""
+
+    repetition: float = 1.0
+    frequency: float = 0.0
+    presence: float = 0.0
+    window: int | None = None
+    repetition_counts_prompt: bool = True
+    frequency_counts_prompt: bool = False
+
+
+class PenaltyMode(Enum):
+    """How the n-gram penalty finds whom to punish; values are the protocol's names."""
+
+    SURGICAL = "SURGICAL"
+    BROAD = "BROAD"
+
+
+class IgnoredSet(Enum):
+    """Sets of n-grams that have a name; values are the protocol's names."""
+
+    COMMON_WORDS = "COMMON_WORDS"
+    JSON_PUNCTUATION = "JSON_PUNCTUATION"
+    STOP_TOKENS = "STOP_TOKENS"
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoredNGrams:
+    """What the n-gram penalty leaves alone."""
+
+    ngrams: tuple[tuple[int, ...], ...] = ()
+    texts: tuple[bytes, ...] = ()
+    sets: tuple[IgnoredSet, ...] = (IgnoredSet.COMMON_WORDS, IgnoredSet.JSON_PUNCTUATION, IgnoredSet.STOP_TOKENS)
+
+
+@dataclass(frozen=True, slots=True)
+class NGramPenalty:
+    """Penalty for n-grams that come again."""
+
+    mode: PenaltyMode = PenaltyMode.SURGICAL
+    min_size: int = 1
+    max_size: int = 4
+    repeat: float = 1.05
+    frequency: float = 0.025
+    presence: float = 0.0625
+    window: int = 2048
+    decay: float = 0.99
+    max_count: float = 1.0
+    counts_prompt: bool = True
+    ignored: IgnoredNGrams = field(default_factory=IgnoredNGrams)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,46 +187,12 @@ class SamplerConfig:
     stop_strings: tuple[bytes, ...] = ()
     stop_ids: tuple[int, ...] = ()
     min_tokens: int = 0
+    include_stop: bool = False
+    banned_specials: tuple[int, ...] = ()
+    window_penalty: WindowPenalty | None = None
+    ngram_penalty: NGramPenalty | None = None
 
-
-def check_sampler_config(config: SamplerConfig, *, logits_width: int, limits: Limits) -> None:
-    """Raises InvalidField or TooLarge with the field's name if the config contradicts itself or leaves its ranges."""
-    _check_stages(config.stages, limits)
-    if config.max_tokens is not None and config.min_tokens > config.max_tokens:
-        raise InvalidField("sampler.min_tokens", f"{config.min_tokens} is above max_tokens {config.max_tokens}")
-    if len(config.stop_strings) > limits.max_stop_strings:
-        raise TooLarge(
-            "sampler.stop_strings",
-            limit=limits.max_stop_strings,
-            actual=len(config.stop_strings),
-            unit="strings",
-        )
-    for i, stop in enumerate(config.stop_strings):
-        if not stop:
-            raise InvalidField(f"sampler.stop_strings[{i}]", "an empty stop string would stop everywhere; leave it out")
-        if len(stop) > limits.max_stop_string_bytes:
-            raise TooLarge(f"sampler.stop_strings[{i}]", limit=limits.max_stop_string_bytes, actual=len(stop))
-    for i, token in enumerate(config.stop_ids):
-        if token >= logits_width:
-            raise InvalidField(
-                f"sampler.stop_ids[{i}]", f"{token} is past the logits width of {logits_width}; no such token exists"
-            )
-
-
-def _check_stages(stages: Sequence[Stage], limits: Limits) -> None:
-    if len(stages) > limits.max_stages:
-        raise TooLarge("sampler.stages", limit=limits.max_stages, actual=len(stages), unit="stages")
-    for i, stage in enumerate(stages):
-        field = f"sampler.stages[{i}]"
-        match stage:
-            case Temperature(t) if not (math.isfinite(t) and t >= 0):
-                raise InvalidField(f"{field}.temperature", f"{t} must be finite and at least 0 (0 is greedy)")
-            case TopK(k) if k < 1:
-                raise InvalidField(f"{field}.top_k", "must be at least 1; leave the stage out to keep every token")
-            case TopP(p) if not 0 < p <= 1:
-                raise InvalidField(f"{field}.top_p", f"{p} must be above 0 and at most 1")
-            case MinP(p) if not 0 <= p <= 1:
-                raise InvalidField(f"{field}.min_p", f"{p} must be between 0 and 1")
-        ends = isinstance(stage, Greedy) or (isinstance(stage, Temperature) and stage.temperature == 0)
-        if ends and i + 1 < len(stages):
-            raise InvalidField(field, "greedy ends the chain, yet another stage follows it; put it last")
+    @property
+    def mirostat(self) -> Mirostat | None:
+        """The chain's mirostat stage; a checked config has one at most."""
+        return next((stage for stage in self.stages if isinstance(stage, MirostatV1 | MirostatV2)), None)
