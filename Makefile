@@ -8,11 +8,15 @@ BUF_VERSION := 1.75.0
 PROTOS := $(sort $(wildcard proto/constraintd/v1/*.proto proto/constraintd/runner/v1/*.proto))
 STUBS  := constraintd/v1 constraintd/runner/v1
 
-.PHONY: help install demo test lint format proto proto-check benchmarks clean
+# How many random sequences `make test-long` runs through the session's state machine.
+SEQUENCES ?= 10000
+
+.PHONY: help install demo test test-long lint format proto proto-check benchmarks clean
 
 help:
 	@echo "make demo        a real model writes valid JSON, across two processes"
 	@echo "make test        the whole test suite"
+	@echo "make test-long   the session's state machine over SEQUENCES=10000 random sequences, some 20 minutes"
 	@echo "make lint        ruff, mypy --strict, buf lint, stubs up to date (needs npm)"
 	@echo "make format      format the code"
 	@echo "make proto       generate the stubs from proto/"
@@ -34,6 +38,9 @@ demo: install
 test: install
 	$(BIN)/constraintd-runner model fetch smollm2
 	$(BIN)/python -m pytest
+
+test-long: install
+	CONSTRAINTD_SEQUENCES=$(SEQUENCES) $(BIN)/python -m pytest tests/property/test_session_is_its_log.py
 
 lint: install $(BUF)
 	$(BIN)/ruff check .

@@ -29,7 +29,7 @@ Write = Callable[[constraint_service_pb2.DecodeResponse], Awaitable[None]]
 
 def step_session(session: Session, step: session_pb2.Step) -> session_pb2.Directive:
     """Applies one step: the synchronous heart of Decode and Step. Raises what Session.step raises."""
-    return directive_message(session.step(step.epoch, step.position, step.tokens, step.surprisals))
+    return directive_message(session.step(step.epoch, step.position, step.tokens, step.surprisals, step.passes))
 
 
 def check_step(step: session_pb2.Step, limits: Limits) -> None:

@@ -6,15 +6,11 @@ import secrets
 from collections.abc import Sequence
 
 from constraintd.config import Limits
-from constraintd.constraint import Constraint
-from constraintd.constraint_plan import ConstraintPlan, part_name
-from constraintd.errors import InvalidField, TooLarge
+from constraintd.constraint_plan import ConstraintPlan
 from constraintd.grammar.cache import Lease
-from constraintd.grammar.honesty import verifier_of
-from constraintd.reasoning import reasoning_of
-from constraintd.sampler.config import check_sampler_config
-from constraintd.session.session import Identity, Session, Verifier
-from constraintd.translate import sampler_config_of
+from constraintd.session.session import Identity, Session
+from constraintd.settings_source import SettingsSource, checked_prompt, settings_of
+from constraintd.translate_sampler import sampler_config_of
 from constraintd.v1 import session_pb2
 from constraintd.vocabulary.vocabulary import Vocabulary
 
@@ -31,49 +27,14 @@ def build_session(
 
     Takes as long as the first mask. Raises InvalidField, TooLarge, LimitExceeded.
     """
-    config = sampler_config_of(request.sampler, seed=secrets.randbits(64))
-    check_sampler_config(config, logits_width=vocabulary.logits_width, limits=limits)
-    prompt = _prompt_of(request, vocabulary, limits)
-    reasoning = None
-    if request.HasField("reasoning_end"):
-        reasoning = reasoning_of(request.reasoning_end, prompt, vocabulary)
-    parts = plan.parts([lease.grammar for lease in leases], vocabulary, reasoning)
-    identity = Identity(
-        request.session_id,
-        vocabulary,
-        tuple(lease.grammar.grammar_id for lease in leases),
-        config,
-        prompt,
-        digest,
-        verifiers=tuple(
-            Verifier(part_name(leases[ref].grammar), check)
-            for ref in plan.eager
-            if (check := verifier_of(leases[ref].source)) is not None
-        ),
+    prompt = checked_prompt("prompt_tokens", request.prompt_tokens, vocabulary, limits.max_prompt_tokens)
+    fresh = secrets.randbits(64)
+    seed = sampler_config_of(request.sampler, seed=fresh).seed
+    source = SettingsSource(
+        request.constraint,
+        request.sampler,
+        request.reasoning_end if request.HasField("reasoning_end") else None,
+        seeded=seed != fresh,
     )
-
-    def start(held: Sequence[Lease] = leases) -> Constraint:
-        """Holds the leases, so that the grammars are pinned while the session lives."""
-        del held
-        return Constraint.start(parts, vocabulary)
-
-    bounds = (config.max_tokens, plan.max_tokens, limits.max_session_tokens)
-    return Session(
-        identity,
-        start,
-        min_tokens=max(config.min_tokens, plan.min_tokens),
-        max_tokens=min(bound for bound in bounds if bound is not None),
-    )
-
-
-def _prompt_of(request: session_pb2.OpenSessionRequest, vocabulary: Vocabulary, limits: Limits) -> tuple[int, ...]:
-    prompt = tuple(request.prompt_tokens)
-    if len(prompt) > limits.max_prompt_tokens:
-        raise TooLarge("prompt_tokens", limit=limits.max_prompt_tokens, actual=len(prompt), unit="tokens")
-    known = max(vocabulary.logits_width, len(vocabulary.token_bytes))
-    unknown = next((token for token in prompt if token >= known), None)
-    if unknown is not None:
-        raise InvalidField(
-            f"prompt_tokens[{prompt.index(unknown)}]", f"{unknown} is not among the vocabulary's {known} ids"
-        )
-    return prompt
+    settings = settings_of(source, plan, leases, prompt, vocabulary, limits)
+    return Session.open(Identity(request.session_id, vocabulary, digest), settings, prompt, seed)

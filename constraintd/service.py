@@ -7,7 +7,6 @@ takes more than a moment (reading a vocabulary, compiling, opening) runs in thre
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,11 +18,10 @@ import grpc
 
 import constraintd
 from constraintd.config import Limits
-from constraintd.constraint_plan import GrammarRef, plan_constraint, source_ref
+from constraintd.constraint_plan import GrammarRef, source_ref
 from constraintd.decode import DecodeStream, check_step, step_session
 from constraintd.errors import (
     HelloExpected,
-    InvalidField,
     LimitReached,
     LogitsWidthMismatch,
 )
@@ -34,15 +32,12 @@ from constraintd.grammar.sandbox import Sandbox
 from constraintd.grammar.sandbox_protocol import CompileLimits
 from constraintd.grammar.source import Grammar
 from constraintd.known_sources import KnownSources
-from constraintd.opening import build_session
 from constraintd.session.table import SessionTable
+from constraintd.session_calls import Hold, SessionCalls
 from constraintd.translate import (
     FORMATS,
     compile_limits_of,
-    directive_message,
     report_messages,
-    session_id_of,
-    session_message,
     vocabulary_message,
 )
 from constraintd.upload import read_upload
@@ -60,8 +55,6 @@ from constraintd.vocabulary.vocabulary import Vocabulary
 
 _COMPONENTS = ("grpcio", "llguidance", "numpy", "protobuf", "sentencepiece", "tokenizers")
 _TABLE_CHUNK = 1 << 20
-_DEFAULT_PAGE = 100
-_MAX_PAGE = 1000
 # Up to here, reading a grammar takes less than the hop to a thread and back.
 _SMALL_SOURCE_BYTES = 2048
 
@@ -83,6 +76,7 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         # Apart, so that slow openings can't hold up a slow step, nor the other way round. Compiling has its own.
         self._open_threads = ThreadPoolExecutor(4, "open")
         self._step_threads = ThreadPoolExecutor(4, "step")
+        self._calls = SessionCalls(self._sessions, self._vocabularies, limits, self._open_threads)
 
     def close(self) -> None:
         """Lets go of the threads; running work is not waited for."""
@@ -152,14 +146,17 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
             self._vocabularies.get(request.vocabulary_id)
             known = self._known.add(raw, await self._read(source_ref(request.grammar, self._limits)))
         compiled = await self._compile(request.vocabulary_id, known.grammar, context, limits)
-        if known.report is None:
-            known.report = report_messages(report_of(compiled.grammar))
-        return grammar_pb2.CompileGrammarResponse(
-            grammar_id=compiled.grammar.grammar_id,
-            cached=compiled.cached,
-            compile_us=round(compiled.seconds * 1e6),
-            report=known.report,
-        )
+        if known.answer is None:
+            report = report_messages(report_of(compiled.grammar))
+            known.answer = grammar_pb2.CompileGrammarResponse(
+                grammar_id=compiled.grammar.grammar_id, cached=True, report=report
+            )
+        if compiled.cached:
+            return known.answer
+        answer = grammar_pb2.CompileGrammarResponse(compile_us=round(compiled.seconds * 1e6))
+        answer.MergeFrom(known.answer)
+        answer.cached = False
+        return answer
 
     async def _read(self, ref: GrammarRef) -> Grammar:
         assert ref.read is not None
@@ -176,30 +173,70 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         self, request: session_pb2.OpenSessionRequest, context: Context
     ) -> session_pb2.OpenSessionResponse:
         """Opens a session, or finds the one that the same request has opened."""
-        session_id = session_id_of(request.session_id)
-        digest = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
-        session = self._sessions.find(session_id, digest)
-        if session is None:
-            self._sessions.check_room()
-            plan = plan_constraint(request.constraint, self._limits)
-            leases = [await self._lease(request.vocabulary_id, ref, context) for ref in plan.refs]
-            vocabulary = self._vocabularies.get(request.vocabulary_id)
-            opened = await self._in_thread(
-                lambda: build_session(request, digest, vocabulary, plan, leases, self._limits)
-            )
-            session = self._sessions.add(opened)
-        return session_pb2.OpenSessionResponse(
-            epoch=session.epoch,
-            seed=session.identity.config.seed,
-            directive=directive_message(session.directive),
-        )
+        return await self._calls.open(request, self._hold(context))
 
-    async def _lease(self, vocabulary_id: str, ref: GrammarRef, context: Context) -> Lease:
-        """A hold on a grammar of a session that is about to open."""
-        if ref.read is None:
-            return self._compiler.get(vocabulary_id, ref.grammar_id)
-        self._vocabularies.get(vocabulary_id)
-        return (await self._compile(vocabulary_id, await self._read(ref), context)).lease
+    async def UpdateSession(
+        self, request: session_pb2.UpdateSessionRequest, context: Context
+    ) -> session_pb2.UpdateSessionResponse:
+        """Other settings, or a new turn."""
+        return await self._calls.update(request, self._hold(context))
+
+    async def RollbackSession(
+        self, request: session_pb2.RollbackSessionRequest, context: Context
+    ) -> session_pb2.RollbackSessionResponse:
+        """Back to an earlier position."""
+        return await self._calls.rollback(request)
+
+    async def ForkSession(
+        self, request: session_pb2.ForkSessionRequest, context: Context
+    ) -> session_pb2.ForkSessionResponse:
+        """A second session with the same history up to a position."""
+        return await self._calls.fork(request)
+
+    async def ResumeSession(
+        self, request: session_pb2.ResumeSessionRequest, context: Context
+    ) -> session_pb2.ResumeSessionResponse:
+        """Takes a session over."""
+        return await self._calls.resume(request)
+
+    async def ExportSession(
+        self, request: session_pb2.ExportSessionRequest, context: Context
+    ) -> session_pb2.ExportSessionResponse:
+        """A session as bytes."""
+        return await self._calls.export(request)
+
+    async def ImportSession(
+        self, request: session_pb2.ImportSessionRequest, context: Context
+    ) -> session_pb2.ImportSessionResponse:
+        """A session from such bytes."""
+        return await self._calls.import_(request, self._hold(context))
+
+    async def CloseSession(
+        self, request: session_pb2.CloseSessionRequest, context: Context
+    ) -> session_pb2.CloseSessionResponse:
+        """Forgets a session."""
+        return self._calls.close(request)
+
+    async def GetSession(
+        self, request: session_pb2.GetSessionRequest, context: Context
+    ) -> session_pb2.GetSessionResponse:
+        """One session, with its tokens."""
+        return self._calls.get(request)
+
+    async def ListSessions(
+        self, request: session_pb2.ListSessionsRequest, context: Context
+    ) -> session_pb2.ListSessionsResponse:
+        """A page of sessions."""
+        return self._calls.page(request)
+
+    def _hold(self, context: Context) -> Hold:
+        async def hold(vocabulary_id: str, ref: GrammarRef) -> Lease:
+            if ref.read is None:
+                return self._compiler.get(vocabulary_id, ref.grammar_id)
+            self._vocabularies.get(vocabulary_id)
+            return (await self._compile(vocabulary_id, await self._read(ref), context)).lease
+
+        return hold
 
     async def Decode(  # type: ignore[override]  # writes for itself: answers leave in any order
         self, request_iterator: AsyncIterator[constraint_service_pb2.DecodeRequest], context: Context
@@ -250,36 +287,6 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         loop = asyncio.get_running_loop()
         directive = await loop.run_in_executor(self._step_threads, step_session, session, request.step)
         return session_pb2.StepResponse(directive=directive)
-
-    async def CloseSession(
-        self, request: session_pb2.CloseSessionRequest, context: Context
-    ) -> session_pb2.CloseSessionResponse:
-        """Forgets a session."""
-        closed = self._sessions.close(session_id_of(request.session_id))
-        return session_pb2.CloseSessionResponse(closed=closed)
-
-    async def GetSession(
-        self, request: session_pb2.GetSessionRequest, context: Context
-    ) -> session_pb2.GetSessionResponse:
-        """One session, with its tokens."""
-        session = self._sessions.get(session_id_of(request.session_id))
-        return session_pb2.GetSessionResponse(
-            session=session_message(session, now=time.monotonic()),
-            tokens=session.tokens,
-            surprisals=session.surprisals,
-        )
-
-    async def ListSessions(
-        self, request: session_pb2.ListSessionsRequest, context: Context
-    ) -> session_pb2.ListSessionsResponse:
-        """A page of sessions."""
-        if request.page_size > _MAX_PAGE:
-            raise InvalidField("page_size", f"{request.page_size} is over {_MAX_PAGE}; ask for more pages")
-        sessions, after = self._sessions.page(request.page_token, request.page_size or _DEFAULT_PAGE)
-        now = time.monotonic()
-        return session_pb2.ListSessionsResponse(
-            sessions=[session_message(session, now=now) for session in sessions], next_page_token=after
-        )
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._open_threads, work)

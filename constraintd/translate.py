@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from constraintd.config import Limits
 from constraintd.errors import InvalidField
-from constraintd.grammar.json_schema.report import KeywordReport, Policy, SchemaOptions, Whitespace
+from constraintd.grammar.json_schema.report import KeywordReport, Policy, PropertyOrder, SchemaOptions, Whitespace
 from constraintd.grammar.sandbox_protocol import CompileLimits
 from constraintd.grammar.source import Grammar, GrammarKind, parse_grammar
-from constraintd.sampler.config import Greedy, MinP, SamplerConfig, Stage, Temperature, TopK, TopP
-from constraintd.sampler.state import Finish
+from constraintd.sampler.finish import Finish
 from constraintd.session.directive import DenseMask, Directive
 from constraintd.session.session import Session
-from constraintd.v1 import grammar_pb2, sampler_pb2, session_pb2, vocabulary_pb2
+from constraintd.translate_sampler import sampler_config_message
+from constraintd.v1 import grammar_pb2, session_pb2, vocabulary_pb2
 from constraintd.vocabulary.load import VocabularyFormat
 from constraintd.vocabulary.vocabulary import Vocabulary
 
@@ -38,12 +38,17 @@ _WHITESPACE = {
     grammar_pb2.JSON_WHITESPACE_COMPACT: Whitespace.COMPACT,
     grammar_pb2.JSON_WHITESPACE_NATURAL: Whitespace.NATURAL,
 }
+_ORDERS = {
+    grammar_pb2.PROPERTY_ORDER_UNSPECIFIED: PropertyOrder.ANY,
+    grammar_pb2.PROPERTY_ORDER_ANY: PropertyOrder.ANY,
+    grammar_pb2.PROPERTY_ORDER_DECLARED: PropertyOrder.DECLARED,
+}
 
 
-def session_id_of(value: bytes) -> bytes:
-    """Checks a caller's session id. Raises InvalidField."""
+def session_id_of(value: bytes, field: str = "session_id") -> bytes:
+    """Checks an id that a caller chose. Raises InvalidField."""
     if len(value) != 16:
-        raise InvalidField("session_id", f"has {len(value)} bytes; choose 16 random ones")
+        raise InvalidField(field, f"has {len(value)} bytes; choose 16 random ones")
     return value
 
 
@@ -73,7 +78,14 @@ def schema_options_of(message: grammar_pb2.JsonOptions) -> SchemaOptions:
         raise InvalidField("json_options.policy", f"{message.policy} is no policy that this server knows")
     if message.whitespace not in _WHITESPACE:
         raise InvalidField("json_options.whitespace", f"{message.whitespace} is no choice that this server knows")
-    return SchemaOptions(_POLICIES[message.policy], _WHITESPACE[message.whitespace], message.formats_are_annotations)
+    if message.property_order not in _ORDERS:
+        raise InvalidField("json_options.property_order", f"{message.property_order} is none that this server knows")
+    return SchemaOptions(
+        _POLICIES[message.policy],
+        _WHITESPACE[message.whitespace],
+        message.formats_are_annotations,
+        _ORDERS[message.property_order],
+    )
 
 
 def compile_limits_of(message: grammar_pb2.CompileLimits, default: CompileLimits) -> CompileLimits:
@@ -99,62 +111,6 @@ def report_messages(report: Sequence[KeywordReport]) -> list[grammar_pb2.Keyword
     ]
 
 
-def sampler_config_of(message: sampler_pb2.SamplerConfig, *, seed: int) -> SamplerConfig:
-    """The config, with `seed` where the message has none. Raises InvalidField for an empty stage."""
-    return SamplerConfig(
-        stages=tuple(_stage_of(i, stage) for i, stage in enumerate(message.stages)),
-        seed=message.seed if message.HasField("seed") else seed,
-        max_tokens=message.max_tokens if message.HasField("max_tokens") else None,
-        stop_strings=tuple(message.stop_strings),
-        stop_ids=tuple(message.stop_ids),
-        min_tokens=message.min_tokens,
-    )
-
-
-def _stage_of(index: int, message: sampler_pb2.SamplerStage) -> Stage:
-    match message.WhichOneof("stage"):
-        case "greedy":
-            return Greedy()
-        case "temperature":
-            return Temperature(message.temperature.temperature)
-        case "top_k":
-            return TopK(message.top_k.k)
-        case "top_p":
-            return TopP(message.top_p.p)
-        case "min_p":
-            return MinP(message.min_p.p)
-        case _:
-            raise InvalidField(
-                f"sampler.stages[{index}]", "is empty, or of a kind that this server does not know; set one stage"
-            )
-
-
-def sampler_config_message(config: SamplerConfig) -> sampler_pb2.SamplerConfig:
-    """The config as it is in force."""
-    return sampler_pb2.SamplerConfig(
-        stages=[_stage_message(stage) for stage in config.stages],
-        seed=config.seed,
-        max_tokens=config.max_tokens,
-        stop_strings=config.stop_strings,
-        stop_ids=config.stop_ids,
-        min_tokens=config.min_tokens,
-    )
-
-
-def _stage_message(stage: Stage) -> sampler_pb2.SamplerStage:
-    match stage:
-        case Greedy():
-            return sampler_pb2.SamplerStage(greedy=sampler_pb2.Greedy())
-        case Temperature(t):
-            return sampler_pb2.SamplerStage(temperature=sampler_pb2.Temperature(temperature=t))
-        case TopK(k):
-            return sampler_pb2.SamplerStage(top_k=sampler_pb2.TopK(k=k))
-        case TopP(p):
-            return sampler_pb2.SamplerStage(top_p=sampler_pb2.TopP(p=p))
-        case MinP(p):
-            return sampler_pb2.SamplerStage(min_p=sampler_pb2.MinP(p=p))
-
-
 def vocabulary_message(vocabulary: Vocabulary) -> vocabulary_pb2.Vocabulary:
     """What is known of a vocabulary."""
     return vocabulary_pb2.Vocabulary(
@@ -169,8 +125,16 @@ def vocabulary_message(vocabulary: Vocabulary) -> vocabulary_pb2.Vocabulary:
 
 def directive_message(directive: Directive) -> session_pb2.Directive:
     """The answer to a step."""
+    standing = directive.standing
     message = session_pb2.Directive(
-        position=directive.position, draw=directive.draw, settled_bytes=directive.settled_bytes
+        position=directive.position,
+        draw=directive.draw,
+        settled_bytes=directive.settled_bytes,
+        mu=directive.mu,
+        awaiting_trigger=standing.awaiting_trigger,
+        allows_eog=standing.allows_eog,
+        complete=standing.complete,
+        exhausted=standing.exhausted,
     )
     outcome = directive.outcome
     if isinstance(outcome, DenseMask):
@@ -179,6 +143,11 @@ def directive_message(directive: Directive) -> session_pb2.Directive:
         message.finish.CopyFrom(finish_message(outcome))
     else:
         message.no_token_allowed.message = outcome.message
+    changes = directive.adjustments
+    if changes is not None:
+        message.adjustments.ids = changes.ids.astype("<u4", copy=False).tobytes()
+        message.adjustments.scales = changes.scales.astype("<f8", copy=False).tobytes()
+        message.adjustments.offsets = changes.offsets.astype("<f8", copy=False).tobytes()
     return message
 
 
@@ -197,16 +166,22 @@ def finish_message(finish: Finish) -> session_pb2.Finish:
 
 def session_message(session: Session, *, now: float) -> session_pb2.Session:
     """What is known of a session; `now` by the clock of `Session.last_step`."""
-    identity = session.identity
+    directive = session.directive
+    standing = directive.standing
     return session_pb2.Session(
-        session_id=identity.session_id,
-        vocabulary_id=identity.vocabulary.fingerprint,
-        grammar_ids=identity.grammar_ids,
+        session_id=session.identity.session_id,
+        vocabulary_id=session.identity.vocabulary.fingerprint,
+        grammar_ids=session.log.settings.grammar_ids,
         position=session.position,
-        prompt_length=len(identity.prompt_tokens),
-        sampler=sampler_config_message(identity.config),
-        settled_bytes=session.directive.settled_bytes,
+        prompt_length=session.log.input_length() - session.position,
+        sampler=sampler_config_message(session.config),
+        settled_bytes=directive.settled_bytes,
         finish=None if session.finish is None else finish_message(session.finish),
         idle_ms=max(0, int((now - session.last_step) * 1000)),
-        awaiting_trigger=session.awaiting_trigger,
+        awaiting_trigger=standing.awaiting_trigger,
+        allows_eog=standing.allows_eog,
+        complete=standing.complete,
+        exhausted=standing.exhausted,
+        mu=directive.mu,
+        turn_position=session.turn_position,
     )

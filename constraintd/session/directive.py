@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from constraintd.sampler.state import Finish
+from constraintd.sampler.adjustments import Adjustments
+from constraintd.sampler.finish import Finish
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,23 @@ Outcome: TypeAlias = DenseMask | Finish | NoTokenAllowed
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """How the constraint stands at a position; see the protocol's Directive."""
+
+    awaiting_trigger: bool
+    allows_eog: bool
+    complete: bool
+    exhausted: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Directive:
-    """What to do at `position`. `draw` in [0, 1); `settled_bytes` counts text bytes from position 0."""
+    """What to do at `position`. `draw` in [0, 1); `settled_bytes` counts text bytes from position 0; `mu` in bits."""
 
     position: int
     outcome: Outcome
     draw: float
     settled_bytes: int
+    standing: Standing
+    adjustments: Adjustments | None = None
+    mu: float | None = None

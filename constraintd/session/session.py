@@ -1,245 +1,294 @@
-"""A session: id, epoch, config and log, and the SamplerState that folds from them."""
+"""A session: its log, the SamplerState that folds from it, the present owner's epoch, and the Directive to answer."""
 
 from __future__ import annotations
 
-import math
 import secrets
 import threading
 import time
-from array import array
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from constraintd.constraint import Constraint, MaskView
-from constraintd.errors import (
-    InvalidField,
-    InvalidSurprisal,
-    PositionConflict,
-    PositionGap,
-    SessionFinished,
-    StaleEpoch,
-    StalePosition,
-    StepInFlight,
-    TokenNotAllowed,
-)
+from constraintd.errors import InvalidField, SessionFinished, StepInFlight
 from constraintd.sampler.config import SamplerConfig
-from constraintd.sampler.draws import draw
-from constraintd.sampler.state import Finish, SamplerState
-from constraintd.session.directive import DenseMask, Directive, NoTokenAllowed, Outcome
+from constraintd.sampler.finish import TERMINAL, Finish
+from constraintd.sampler.state import SamplerState
+from constraintd.session.admission import (
+    check_epoch,
+    check_form,
+    check_position,
+    check_repeat,
+    check_surprisals,
+    check_token,
+    check_unfinished,
+)
+from constraintd.session.directing import directive_of, outcome_of
+from constraintd.session.directive import Directive
+from constraintd.session.events import (
+    Accepted,
+    Finished,
+    Opened,
+    Reconfigured,
+    SessionSettings,
+    Truncated,
+    Turned,
+)
+from constraintd.session.log import Log, changed, fold
 from constraintd.vocabulary.vocabulary import Vocabulary
 
 _SLOW_SECONDS = 0.002
 _LONG_TEXT_BYTES = 8192
-
-
-@dataclass(frozen=True, slots=True)
-class Verifier:
-    """An independent check of a finished text against the JSON Schema of the part `name`, as it was given.
-
-    `check` gives what is wrong, or None.
-    """
-
-    name: str
-    check: Callable[[bytes], str | None]
+_REMEMBERED_CHANGES = 64
+_TAKEOVER_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a session was opened with; never changes."""
+    """What a session is known by; never changes. `request_digest` tells the call that opened it from others."""
 
     session_id: bytes
     vocabulary: Vocabulary
-    grammar_ids: tuple[str, ...]
-    config: SamplerConfig
-    prompt_tokens: tuple[int, ...]
     request_digest: bytes
-    verifiers: tuple[Verifier, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Who asks for a change, and from where: a repeat of `request_id` with the same digest gets the first answer."""
+
+    request_id: bytes
+    digest: bytes
+    epoch: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a change or takeover came to."""
+
+    epoch: int
+    directive: Directive
+    config: SamplerConfig
 
 
 class Session:
-    """One session. `step` lets one caller in at a time and refuses the others; reads need no lock.
+    """One session. One caller at a time changes it, others are refused; reads need no lock.
 
-    The log (`tokens`, `surprisals`) is the truth; the SamplerState is folded from it and can be dropped at any time.
+    The log is the truth. The state is folded from it, and dropped whenever it may have gone astray.
     """
 
-    def __init__(
-        self, identity: Identity, constraint: Callable[[], Constraint], *, min_tokens: int = 0, max_tokens: int
-    ) -> None:
-        """Computes the first Directive. Raises LimitExceeded."""
+    def __init__(self, identity: Identity, log: Log) -> None:
+        """Goes on from a log's end. Raises LimitExceeded."""
         self.identity = identity
+        self.log = log
         self.epoch = secrets.randbits(64)
-        self.tokens = array("I")
-        self.surprisals = array("f")
         self.last_step = time.monotonic()
-        self._constraint = constraint
-        self._min_tokens = min_tokens
-        self._max_tokens = max_tokens
         self._busy = threading.Lock()
-        self._last_position: int | None = None  # where the last applied step began
+        self._answers: OrderedDict[bytes, tuple[bytes, Answer]] = OrderedDict()
+        self._state: SamplerState | None
         began = time.perf_counter()
-        state = self._at_start()
-        self.directive = self._directive_at(state, state.mask())
-        self._state: SamplerState | None = state
-        self.awaiting_trigger = state.awaiting_trigger  # whether some grammar still sleeps
+        state = fold(log)
+        self._stand(state, directive_of(state, log))
         self.step_seconds = time.perf_counter() - began  # of one token of the last step: tells slow from quick
+
+    @classmethod
+    def open(cls, identity: Identity, settings: SessionSettings, prompt: tuple[int, ...], seed: int) -> Session:
+        """A new session at its first Directive. Raises LimitExceeded."""
+        log = Log()
+        log.apply(Opened(settings, prompt, seed))
+        return cls(identity, log)
 
     @property
     def position(self) -> int:
         """Number of accepted tokens."""
-        return len(self.tokens)
+        return self.log.position
+
+    @property
+    def config(self) -> SamplerConfig:
+        """The sampler config in force, the seed among it."""
+        return replace(self.log.settings.sampling.config, seed=self.log.seed)
 
     @property
     def is_slow(self) -> bool:
         """Whether its next step may take more than a moment: its last one did, or a long text is to be verified."""
-        long_text = bool(self.identity.verifiers) and self.directive.settled_bytes > _LONG_TEXT_BYTES
+        long_text = bool(self.log.settings.verifiers) and self.directive.settled_bytes > _LONG_TEXT_BYTES
         return long_text or self.step_seconds > _SLOW_SECONDS
 
     @property
     def finish(self) -> Finish | None:
         """The Finish, if it has finished."""
-        outcome = self.directive.outcome
-        return outcome if isinstance(outcome, Finish) else None
+        return self.log.finish
 
-    def step(self, epoch: int, position: int, tokens: Sequence[int], surprisals: Sequence[float]) -> Directive:
+    @property
+    def turn_position(self) -> int:
+        """Where the present turn begins."""
+        return max(mark.position for mark in self.log.turns())
+
+    # --- steps ---
+
+    def step(
+        self,
+        epoch: int,
+        position: int,
+        tokens: Sequence[int],
+        surprisals: Sequence[float],
+        passes: Sequence[int] = (),
+    ) -> Directive:
         """Applies a step whole, or not at all, and gives the next Directive.
 
         Raises StepInFlight, StaleEpoch, InvalidField, PositionGap, PositionConflict, StalePosition, SessionFinished,
         InvalidSurprisal, TokenNotAllowed, LimitExceeded; the session is then as it was.
         """
-        if not self._busy.acquire(blocking=False):
-            raise StepInFlight(
-                f"session {self.identity.session_id.hex()} has a step that is not answered yet; "
-                "wait for its answer, then send again"
-            )
-        try:
-            self._check_epoch(epoch)
-            if not tokens:
-                raise InvalidField("step.tokens", "a step reports at least one token")
-            if len(surprisals) != len(tokens):
-                raise InvalidField(
-                    "step.surprisals", f"{len(surprisals)} surprisals for {len(tokens)} tokens; send one a token"
-                )
+        with self._alone():
+            check_epoch(self.identity.session_id, epoch, self.epoch)
+            check_form(tokens, surprisals)
             if position != self.position:
-                return self._repeat(position, tokens)
-            return self._apply(tokens, surprisals)
-        finally:
-            self._busy.release()
+                check_repeat(self.log, position, tokens)
+                return self.directive
+            check_unfinished(self.finish)
+            check_surprisals(surprisals)
+            self.log.passes.checked(passes, self.log.input_length())
+            began = time.perf_counter()
+            state = self._advanced(tokens, surprisals)
+            directive = directive_of(state, self.log, tokens)
+            self.log.apply(Accepted(tuple(tokens), tuple(surprisals), tuple(passes)))
+            self._stand(state, directive)
+            self.step_seconds = (time.perf_counter() - began) / len(tokens)
+            return directive
 
-    def _check_epoch(self, epoch: int) -> None:
-        if epoch != self.epoch:
-            raise StaleEpoch(
-                f"epoch {epoch:#x} is not the present one of session {self.identity.session_id.hex()}: "
-                "another runner owns it, or the daemon has opened it anew; drop it here"
-            )
-
-    def _repeat(self, position: int, tokens: Sequence[int]) -> Directive:
-        """The answer to a step that doesn't begin at the session's position."""
-        if position > self.position:
-            raise PositionGap(
-                f"the step begins at position {position}, but {self.position} tokens are accepted: "
-                "send the missing ones first",
-                expected_position=self.position,
-            )
-        if position != self._last_position:
-            raise StalePosition(
-                f"the step begins at position {position}, before the last applied step at {self._last_position}; "
-                f"the next one begins at {self.position}",
-                expected_position=self.position,
-            )
-        logged = self.tokens[position:]
-        if list(tokens) != logged.tolist():
-            raise PositionConflict(
-                f"other tokens were applied at position {position}; go on from those", logged_tokens=logged
-            )
-        return self.directive
-
-    def _apply(self, tokens: Sequence[int], surprisals: Sequence[float]) -> Directive:
-        if self.finish is not None:
-            raise SessionFinished(
-                f"the session has finished ({self.finish.reason.value}); close it or open another", illegal_index=0
-            )
-        for index, surprisal in enumerate(surprisals):
-            if not (math.isfinite(surprisal) and surprisal >= 0):
-                raise InvalidSurprisal(
-                    f"surprisal {surprisal} at index {index} must be finite and at least 0 bits", illegal_index=index
-                )
-        began = time.perf_counter()
-        directive, state = self._advance(tokens)
-        if self.identity.verifiers and isinstance(directive.outcome, Finish):
-            directive = replace(directive, outcome=self._verified(directive.outcome, state, tokens))
-        self._last_position = self.position
-        self.tokens.extend(tokens)
-        self.surprisals.extend(surprisals)
-        self._state = state
-        self.directive = directive
-        self.awaiting_trigger = state.awaiting_trigger
-        self.last_step = time.monotonic()
-        self.step_seconds = (time.perf_counter() - began) / len(tokens)
-        return directive
-
-    def _advance(self, tokens: Sequence[int]) -> tuple[Directive, SamplerState]:
-        """The Directive after `tokens` and the state there, which is the session's only once it is all applied."""
+    def _advanced(self, tokens: Sequence[int], surprisals: Sequence[float]) -> SamplerState:
+        """The state behind `tokens`, which is the session's only once they are in the log."""
         state = self._folded()
+        check_token(self.directive.outcome, tokens[0], index=0, position=self.position)
         if len(tokens) > 1:
             state = state.fork()  # a later token may be illegal; a copy costs 1 to 80 us, so single tokens go without
-        outcome: Outcome = self.directive.outcome
-        for index, token in enumerate(tokens):
-            if isinstance(outcome, Finish):
+        else:
+            self._state = None  # advanced in place: if anything fails from here on, it is folded anew from the log
+        for index, (token, surprisal) in enumerate(zip(tokens, surprisals, strict=True)):
+            if index:
+                check_token(outcome_of(state), token, index=index, position=self.position + index)
+            state.advance(token, surprisal)
+        return state
+
+    # --- changes ---
+
+    def first_answer(self, request_id: bytes, digest: bytes) -> Answer | None:
+        """The answer to this very request, if it has been answered.
+
+        Raises InvalidField if the id stands for another request.
+        """
+        found = self._answers.get(request_id)
+        if found is None:
+            return None
+        if found[0] != digest:
+            raise InvalidField("request_id", "was used for a different request; choose 16 fresh random bytes")
+        return found[1]
+
+    def update(self, change: Change, settings: SessionSettings, seed: int) -> Answer:
+        """Other settings from here on, in the same turn.
+
+        Raises StepInFlight, StaleEpoch, PositionGap, StalePosition, SessionFinished (after a terminal token),
+        LimitExceeded; the session is then as it was.
+        """
+        return self._change(change, Reconfigured(settings, seed))
+
+    def new_turn(self, change: Change, settings: SessionSettings, prompt: tuple[int, ...], seed: int) -> Answer:
+        """A new turn under these settings, `prompt` between the last token and the next. Raises as `update` does."""
+        return self._change(change, Turned(settings, prompt, seed))
+
+    def rollback(self, change: Change, position: int, seed: int | None) -> Answer:
+        """Back to `position`; without a seed a session that has none of its caller's takes a new one.
+
+        Raises as `update` does, and InvalidField for a position past the end.
+        """
+        if position > change.position:
+            raise InvalidField("to_position", f"{position} is past the session's position {change.position}")
+        return self._change(change, Truncated(position, self.next_seed(seed, position)))
+
+    def _change(self, change: Change, event: Reconfigured | Turned | Truncated) -> Answer:
+        with self._alone():
+            answered = self.first_answer(change.request_id, change.digest)
+            if answered is not None:
+                return answered
+            check_epoch(self.identity.session_id, change.epoch, self.epoch)
+            check_position(self.position, change.position)
+            if isinstance(event, Reconfigured) and self.finish is not None and self.finish.reason in TERMINAL:
                 raise SessionFinished(
-                    f"the token before index {index} finishes the session ({outcome.reason.value}); send none after it",
-                    illegal_index=index,
+                    f"a terminal token ended the turn ({self.finish.reason.value}); begin a new turn, or roll back",
+                    illegal_index=0,
                 )
-            if not (isinstance(outcome, DenseMask) and outcome.allows(token)):
-                raise TokenNotAllowed(
-                    f"token {token} at index {index} is not allowed at position {self.position + index}; "
-                    "sample only tokens whose bit is set in the Directive's mask",
-                    illegal_index=index,
-                )
-            if len(tokens) == 1:
-                self._state = None  # advanced in place: if anything fails from here on, it is folded anew from the log
-            directive = self._directive_at(state, state.advance(token) or state.mask())
-            outcome = directive.outcome
-        return directive, state
+            log = self.log.until(self.position, self.log.seed)
+            log.apply(event)
+            state = fold(log) if isinstance(event, Truncated) else changed(self._folded(), log.marks[-1])
+            directive = directive_of(state, log)
+            self.log = log
+            self._stand(state, directive)
+            answer = self._under_new_epoch()
+            self._answers[change.request_id] = (change.digest, answer)
+            if len(self._answers) > _REMEMBERED_CHANGES:
+                self._answers.popitem(last=False)
+            return answer
 
-    def _verified(self, finish: Finish, state: SamplerState, tokens: Sequence[int]) -> Finish:
-        if finish.constraint_incomplete:
-            return finish
-        bytes_of = self.identity.vocabulary.bytes_of
-        text = b"".join(bytes_of(token) for token in [*self.tokens, *tokens])[: finish.cut_offset]
-        for verifier in self.identity.verifiers:
-            violation = verifier.check(text[state.begins_at(verifier.name) :])
-            if violation is not None:
-                return replace(finish, schema_satisfied=False, schema_violation=violation)
-        return replace(finish, schema_satisfied=True)
+    def take_over(self) -> Answer:
+        """Fences off whoever held the session. Raises StepInFlight if a step takes more than a few seconds."""
+        with self._alone(patience=_TAKEOVER_SECONDS):
+            return self._under_new_epoch()
 
-    def _directive_at(self, state: SamplerState, here: MaskView | Finish) -> Directive:
-        position = state.position
-        next_draw = draw(self.identity.config.seed, position)
-        if isinstance(here, Finish):
-            return Directive(position, here, next_draw, settled_bytes=here.cut_offset)
-        outcome: Outcome = DenseMask(here.dense)
-        if here.dead_end:
-            outcome = NoTokenAllowed(
-                f"no token is left at position {position} by what must hold at once: "
-                f"{', '.join(state.constraint_names)}; widen one of them"
-            )
-        return Directive(position, outcome, next_draw, settled_bytes=state.settled_bytes())
+    def fork(self, identity: Identity, position: int, seed: int | None) -> Session:
+        """A session of its own that shares the history up to `position`. Raises InvalidField, LimitExceeded."""
+        with self._alone(patience=_TAKEOVER_SECONDS):
+            if position > self.position:
+                raise InvalidField("position", f"{position} is past the session's position {self.position}")
+            log = self.log.until(position, self.next_seed(seed, position))
+        return Session(identity, log)
 
-    def _at_start(self) -> SamplerState:
-        identity = self.identity
-        return SamplerState(
-            identity.vocabulary,
-            identity.config,
-            self._constraint(),
-            min_tokens=self._min_tokens,
-            max_tokens=self._max_tokens,
-        )
+    def next_seed(self, given: int | None, position: int) -> int:
+        """The seed of what draws anew from `position` on: the call's, else its caller's own, else a new one."""
+        if given is not None:
+            return given
+        mark = self.log.at(position)
+        return mark.seed if mark.settings.seeded else secrets.randbits(64)
+
+    def snapshot(self) -> tuple[Log, bytes]:
+        """The log as it stands, and the state that it leads to. Raises StepInFlight, LimitExceeded."""
+        with self._alone(patience=_TAKEOVER_SECONDS):
+            return self.log.until(self.position, self.log.seed), self._folded().to_bytes()
+
+    # --- inside ---
+
+    def _under_new_epoch(self) -> Answer:
+        self.epoch = next_epoch(self.epoch)
+        return Answer(self.epoch, self.directive, self.config)
+
+    def _stand(self, state: SamplerState, directive: Directive) -> None:
+        """The session stands here now."""
+        self._state = state
+        self.directive = directive
+        if isinstance(directive.outcome, Finish):
+            self.log.apply(Finished(directive.outcome))
+        self.last_step = time.monotonic()
 
     def _folded(self) -> SamplerState:
         """The state at the session's position, folded from the log if it was dropped. Raises LimitExceeded."""
         if self._state is None:
-            state = self._at_start()
-            for token in self.tokens:
-                state.advance(token)
-            self._state = state
+            self._state = fold(self.log)
         return self._state
+
+    @contextmanager
+    def _alone(self, patience: float = 0.0) -> Iterator[None]:
+        if not self._busy.acquire(blocking=patience > 0, timeout=patience or -1):
+            raise StepInFlight(
+                f"session {self.identity.session_id.hex()} has a call that is not answered yet; "
+                "wait for its answer, then send again"
+            )
+        try:
+            yield
+        finally:
+            self._busy.release()
+
+
+def next_epoch(epoch: int) -> int:
+    """A random one, other than `epoch`."""
+    while (fresh := secrets.randbits(64)) == epoch:
+        pass
+    return fresh

@@ -7,7 +7,7 @@ import json
 import grpc
 import pytest
 
-from constraintd.v1 import grammar_pb2, session_pb2
+from constraintd.v1 import grammar_pb2, session_pb2, token_ids_pb2
 from tests.daemon_process import EOG, SECOND_EOG, TOOL, UNCONSTRAINED, allowed, open_request, regex, step_message
 from tests.e2e.test_conversation import reason_of
 
@@ -84,7 +84,7 @@ def test_a_rearmed_grammar_sleeps_again_and_a_woken_one_can_be_incomplete(stub, 
 def test_several_constraints_hold_at_once(stub, byte_vocabulary):
     constraint = all_of(
         regex("[a-z]+"),
-        rule(deny_ranges=session_pb2.IdRanges(ranges=[session_pb2.IdRange(first=ord("f"), end=263)])),
+        rule(deny_ranges=token_ids_pb2.IdRanges(ranges=[token_ids_pb2.IdRange(first=ord("f"), end=263)])),
         rule(length=session_pb2.Length(min=2, max=3)),
     )
     walk = Walk(stub, byte_vocabulary, constraint)
@@ -96,14 +96,14 @@ def test_several_constraints_hold_at_once(stub, byte_vocabulary):
 
 
 def test_a_dead_end_of_several_names_them(stub, byte_vocabulary):
-    walk = Walk(stub, byte_vocabulary, all_of(regex("b"), rule(allowed=session_pb2.TokenIds(ids=[97]))))
+    walk = Walk(stub, byte_vocabulary, all_of(regex("b"), rule(allowed=token_ids_pb2.TokenIds(ids=[97]))))
     message = walk.directive.no_token_allowed.message
     assert "grammar" in message
     assert "allowed tokens" in message
 
 
 def test_an_allow_list_goes_on_where_a_candidate_does_and_ends_where_all_are_done(stub, byte_vocabulary):
-    sequences = [session_pb2.TokenIds(ids=ids) for ids in ([1], [1, 2])]
+    sequences = [token_ids_pb2.TokenIds(ids=ids) for ids in ([1], [1, 2])]
     walk = Walk(stub, byte_vocabulary, rule(allow_list=session_pb2.AllowList(sequences=sequences)))
     assert walk.legal == {1}
     assert walk.take([1]).legal == {2} | ENDS
@@ -164,7 +164,7 @@ def test_a_token_can_end_the_reasoning(stub, byte_vocabulary):
         (all_of(regex("a"), all_of(regex("b"))), "constraint.all_of.constraints[1]"),
         (all_of(regex("a"), session_pb2.Constraint()), "constraint.all_of.constraints[1]"),
         (rule(), "constraint.token_rule"),
-        (rule(allowed=session_pb2.TokenIds()), "allowed_ids"),
+        (rule(allowed=token_ids_pb2.TokenIds()), "allowed_ids"),
         (rule(length=session_pb2.Length(min=5, max=2)), "constraint.token_rule.length"),
         (session_pb2.Constraint(lazy=session_pb2.LazyGrammar()), "constraint.lazy"),
     ],

@@ -12,15 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from constraintd.constraint import Constraint, PartKind, PartSpec
 from constraintd.engine.llguidance_ import LlguidanceEngine
 from constraintd.errors import SessionFinished, TokenNotAllowed
 from constraintd.grammar.source import GrammarKind, parse_grammar
-from constraintd.sampler.config import SamplerConfig
-from constraintd.sampler.state import Finish
+from constraintd.sampler.finish import Finish
 from constraintd.session.directive import DenseMask
-from constraintd.session.session import Identity, Session
+from constraintd.session.session import Session
 from constraintd.vocabulary.token_table import TokenEntry, TokenKind, from_table
+from tests.plain_daemon import grammar_part, plain_session
 
 ALPHABET = "abc"
 # Every text of one and two letters, some longer ones, one twice, one special that spells a text, EOG, a hole.
@@ -114,9 +113,7 @@ walks = st.lists(st.integers(0, 10**6), max_size=10)
 
 def session_of(kind: GrammarKind, *texts: str) -> Session:
     grammar = ENGINE.compile(parse_grammar(kind, [text.encode() for text in texts], max_bytes=10_000))
-    identity = Identity(bytes(16), VOCABULARY, (grammar.grammar_id,), SamplerConfig(), (), b"")
-    parts = [PartSpec("the grammar", PartKind.GRAMMAR, grammar.start)]
-    return Session(identity, lambda: Constraint.start(parts, VOCABULARY), max_tokens=1000)
+    return plain_session([grammar_part("the grammar", grammar)], VOCABULARY, max_tokens=1000)
 
 
 def check_every_token(session: Session, expected: set[int]) -> None:

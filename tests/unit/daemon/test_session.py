@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from constraintd.constraint import Constraint, PartKind, PartSpec
+from constraintd.constraint import PartKind, PartSpec
 from constraintd.engine.llguidance_ import LlguidanceEngine
 from constraintd.errors import (
     InvalidField,
@@ -19,26 +19,19 @@ from constraintd.errors import (
     TokenNotAllowed,
 )
 from constraintd.grammar.source import GrammarKind, parse_grammar
-from constraintd.sampler.config import SamplerConfig
-from constraintd.sampler.state import FinishReason
+from constraintd.sampler.finish import FinishReason
 from constraintd.session.directive import DenseMask, NoTokenAllowed
-from constraintd.session.session import Identity, Session
 from constraintd.vocabulary.load import VocabularyFormat, load_vocabulary
 from tests.daemon_process import BYTE_TABLE, EOG, HOLE, SECOND_EOG, TOOL, WIDTH
+from tests.plain_daemon import BYTES, grammar_part, plain_session
 
-VOCABULARY = load_vocabulary(VocabularyFormat.TOKEN_TABLE, BYTE_TABLE, logits_width=WIDTH, eog_ids=[EOG, SECOND_EOG])
+VOCABULARY = BYTES
 ENGINE = LlguidanceEngine(VOCABULARY)
 
 
 def open_session(pattern=None, **config):
     grammar = pattern and ENGINE.compile(parse_grammar(GrammarKind.REGEX, [pattern.encode()], max_bytes=10_000))
-    parts = [PartSpec("grammar", PartKind.GRAMMAR, grammar.start)] if grammar else []
-    return session_of(parts, VOCABULARY, **config)
-
-
-def session_of(parts, vocabulary, max_tokens=1_000_000, **config):
-    identity = Identity(bytes(16), vocabulary, (), SamplerConfig(**config), (), b"")
-    return Session(identity, lambda: Constraint.start(parts, vocabulary), max_tokens=max_tokens)
+    return plain_session([grammar_part("grammar", grammar)] if grammar else [], **config)
 
 
 def take(session, text, **kwargs):
@@ -154,14 +147,14 @@ def test_a_dead_end_keeps_the_step_and_the_history():
     table = BYTE_TABLE.replace(b"\x00\x01\x00\x00\x00\x01", b"\x02\x00\x00\x00\x00", 1)
     vocabulary = load_vocabulary(VocabularyFormat.TOKEN_TABLE, table, logits_width=WIDTH, eog_ids=[EOG])
     grammar = LlguidanceEngine(vocabulary).compile(parse_grammar(GrammarKind.REGEX, [b"a\x01b"], max_bytes=100))
-    session = session_of([PartSpec("the grammar", PartKind.GRAMMAR, grammar.start)], vocabulary)
+    session = plain_session([grammar_part("the grammar", grammar)], vocabulary)
     directive = take(session, b"a")
     assert isinstance(directive.outcome, NoTokenAllowed)
-    assert (directive.position, session.tokens.tolist()) == (1, [97])
+    assert (directive.position, session.log.tokens.tolist()) == (1, [97])
     assert take_again(session, 0, b"a") == directive
     with pytest.raises(TokenNotAllowed):
         take(session, b"b")
-    assert session.tokens.tolist() == [97]
+    assert session.log.tokens.tolist() == [97]
 
 
 def take_again(session, position, text):
@@ -173,8 +166,8 @@ def test_a_repeat_gives_the_same_directive_and_keeps_the_first_surprisals():
     first = session.step(session.epoch, 0, [97, 98], [0.5, 0.25])
     again = session.step(session.epoch, 0, [97, 98], [7.0, 7.0])
     assert again == first
-    assert session.tokens.tolist() == [97, 98]
-    assert session.surprisals.tolist() == [0.5, 0.25]
+    assert session.log.tokens.tolist() == [97, 98]
+    assert session.log.surprisals.tolist() == [0.5, 0.25]
 
 
 def test_a_repeat_of_the_finishing_step_gives_the_finish_again():
@@ -204,7 +197,7 @@ def test_an_older_position_is_stale_and_a_later_one_a_gap():
         with pytest.raises(PositionGap) as gap:
             take_again(session, position, b"a")
         assert gap.value.expected_position == 3
-    assert session.tokens.tolist() == [97, 98, 98]
+    assert session.log.tokens.tolist() == [97, 98, 98]
 
 
 def test_another_epoch_is_stale():
@@ -297,12 +290,12 @@ class GivesUp:
 
 def test_an_engine_that_gives_up_costs_the_step_and_nothing_else():
     GivesUp.broken = False
-    session = session_of([PartSpec("gives up", PartKind.GRAMMAR, GivesUp)], VOCABULARY)
+    session = plain_session([PartSpec("gives up", PartKind.GRAMMAR, b"", GivesUp, lambda _place: GivesUp())])
     take(session, b"ab")
     before = session.directive
     with pytest.raises(LimitExceeded):
         take(session, b"c")
-    assert (session.tokens.tolist(), session.directive) == ([97, 98], before)
+    assert (session.log.tokens.tolist(), session.directive) == ([97, 98], before)
     assert take(session, b"c").position == 3  # folded anew from the log
 
 

@@ -1,0 +1,175 @@
+"""A session's log as it stands: what its events come to, in columns.
+
+A rollback takes what it undoes out of the columns, so they hold what has happened as far as anybody can tell.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from constraintd.errors import ReplayDiverged
+from constraintd.sampler.finish import Finish
+from constraintd.sampler.state import SamplerState
+from constraintd.session.events import (
+    Accepted,
+    Event,
+    Finished,
+    Opened,
+    Reconfigured,
+    SessionSettings,
+    Truncated,
+    Turned,
+)
+from constraintd.session.passes import Passes
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What changed before the token at `position`. `prompt` is None where the turn goes on."""
+
+    position: int
+    settings: SessionSettings
+    seed: int
+    prompt: tuple[int, ...] | None = None
+
+
+class Log:
+    """One session's history. Changed by `apply` alone."""
+
+    __slots__ = ("finish", "last_step", "marks", "passes", "surprisals", "tokens")
+
+    def __init__(self) -> None:
+        self.tokens = array("I")
+        self.surprisals = array("f")  # bits, as reported
+        self.marks: list[Mark] = []  # by position; the first is the opening
+        self.passes = Passes()
+        self.last_step: int | None = None  # where the last applied step began, if nothing came between
+        self.finish: Finish | None = None
+
+    def apply(self, event: Event) -> None:
+        """Takes an event that has been checked."""
+        match event:
+            case Opened(settings, prompt, seed) | Turned(settings, prompt, seed):
+                self._mark(Mark(self.position, settings, seed, prompt))
+            case Reconfigured(settings, seed):
+                self._mark(Mark(self.position, settings, seed))
+            case Accepted(tokens, surprisals, passes):
+                self.passes.report(passes, self.input_length())
+                self.last_step = self.position
+                self.tokens.extend(tokens)
+                self.surprisals.extend(surprisals)
+            case Truncated(position, seed):
+                self._truncate(position, seed)
+            case Finished(finish):
+                self.finish = finish
+
+    def _mark(self, mark: Mark) -> None:
+        self.marks.append(mark)
+        self.last_step = None
+        self.finish = None
+
+    def _truncate(self, position: int, seed: int) -> None:
+        del self.tokens[position:]
+        del self.surprisals[position:]
+        del self.marks[bisect_right(self.marks, position, key=lambda mark: mark.position) :]
+        last = self.marks[-1]
+        if last.seed != seed:
+            # The turn's own mark stays, so that its prompt does; one that only brings a seed is replaced.
+            if last.position == position and last.prompt is None:
+                self.marks[-1] = replace(last, seed=seed)
+            else:
+                self.marks.append(Mark(position, last.settings, seed))
+        # The runner keeps no logits: it feeds the last token again to draw at `position`.
+        self.passes.cut(min(self.passes.fed, max(0, self.input_length() - 1)))
+        self.last_step = None
+        self.finish = None
+
+    @property
+    def position(self) -> int:
+        """Number of accepted tokens."""
+        return len(self.tokens)
+
+    @property
+    def settings(self) -> SessionSettings:
+        """Those in force."""
+        return self.marks[-1].settings
+
+    @property
+    def seed(self) -> int:
+        """The one in force."""
+        return self.marks[-1].seed
+
+    def at(self, position: int) -> Mark:
+        """The last mark up to `position`: what is in force there."""
+        return self.marks[bisect_right(self.marks, position, key=lambda mark: mark.position) - 1]
+
+    def turns(self) -> Iterator[Mark]:
+        """The turns' beginnings."""
+        return (mark for mark in self.marks if mark.prompt is not None)
+
+    def input_length(self) -> int:
+        """Tokens of the model's input up to here, prompts included."""
+        return self.position + sum(len(mark.prompt or ()) for mark in self.turns())
+
+    def until(self, position: int, seed: int) -> Log:
+        """The history up to `position`, as a log of its own that draws by `seed` from there on."""
+        twin = Log()
+        twin.tokens = self.tokens[:]
+        twin.surprisals = self.surprisals[:]
+        twin.marks = self.marks[:]
+        twin.passes = self.passes.copy()
+        twin.finish, twin.last_step = self.finish, self.last_step
+        if position < self.position or seed != self.seed:
+            twin._truncate(position, seed)
+        return twin
+
+
+def fold(log: Log) -> SamplerState:
+    """The state at the log's end. Raises LimitExceeded."""
+    return _fold(log, lambda _state, _token: None)
+
+
+def fold_checked(log: Log) -> SamplerState:
+    """The same, for a log from elsewhere: raises ReplayDiverged for a token that may not come where it stands."""
+    return _fold(log, _check)
+
+
+def _check(state: SamplerState, token: int) -> None:
+    here = state.mask()
+    if isinstance(here, Finish):
+        raise ReplayDiverged(
+            f"the log goes on after position {state.position}, where the session finishes ({here.reason.value})",
+            position=state.position,
+        )
+    byte = token >> 3
+    if not (byte < len(here.dense) and here.dense[byte] >> (token & 7) & 1):
+        raise ReplayDiverged(f"token {token} at position {state.position} is refused now", position=state.position)
+
+
+def _fold(log: Log, check: Callable[[SamplerState, int], None]) -> SamplerState:
+    opening, *later = log.marks
+    state = SamplerState.start(opening.settings.sampling, opening.prompt or ())
+    marks = iter(later)
+    mark = next(marks, None)
+    for index, (token, surprisal) in enumerate(zip(log.tokens, log.surprisals, strict=True)):
+        while mark is not None and mark.position == index:
+            state = changed(state, mark)
+            mark = next(marks, None)
+        check(state, token)
+        state.advance(token, surprisal)
+    while mark is not None:
+        state = changed(state, mark)
+        mark = next(marks, None)
+    return state
+
+
+def changed(state: SamplerState, mark: Mark) -> SamplerState:
+    """The state behind a mark. Raises LimitExceeded."""
+    if mark.prompt is not None:
+        return state.reset_constraints(mark.settings.sampling, mark.prompt)
+    if mark.settings.sampling is state.settings:
+        return state  # another seed only: draws are not state
+    return SamplerState.resumed_from(state, mark.settings.sampling)
