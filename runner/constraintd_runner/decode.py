@@ -168,8 +168,10 @@ class DecodeLoop:
         reports: list[StepReport] = []
         for live in self._fresh:
             live.asked_at = now
-            live.wire_bytes += step_bytes(live.generation.session.position, live.picked)
-            reports.append((live.generation.session, (live.picked,), (live.surprisal,)))
+            passes = tuple(live.passes)
+            live.passes.clear()
+            live.wire_bytes += step_bytes(live.generation.session.position, live.picked, passes)
+            reports.append((live.generation.session, (live.picked,), (live.surprisal,), passes))
         self._fresh.clear()
         self._source.send(reports)
 
@@ -199,6 +201,7 @@ class DecodeLoop:
             _log.exception("the prefill of %d tokens failed", len(generation.prompt))
             self._fail(live, ModelFailure(f"the model failed on the prompt: {error}"))
             return
+        live.passes.append(len(generation.prompt))
         live.prefilled_at = time.perf_counter()
         live.prefill_s = live.prefilled_at - began
         self._untold.append((generation, PromptIn()))
@@ -218,6 +221,7 @@ class DecodeLoop:
         for live, row in zip(batch, rows, strict=True):
             live.token = None
             live.row = row
+            live.passes.append(1)
         return True
 
     def _collect(self) -> None:
@@ -270,7 +274,7 @@ class DecodeLoop:
         live.asked_at = None
         live.directive = directive
         live.wire_bytes += directive.wire_bytes
-        self._untold.append((live.generation, Accepted(live.picked, directive.settled_bytes)))
+        self._untold.append((live.generation, Accepted(live.picked, directive.settled_bytes, live.logprobs)))
         if directive.finish is not None:
             statistics = live.statistics()
             self._drop(live)
@@ -282,7 +286,7 @@ class DecodeLoop:
 
     def _pick(self, live: Live, row: NDArray[np.float32]) -> None:
         try:
-            picked = live.generation.picker.pick(row, live.directive)
+            choice = live.generation.picker.pick(row, live.directive)
         except BrokenLogits as error:
             self._fail(live, ModelFailure(str(error)))
         except NothingLeft as error:
@@ -294,8 +298,9 @@ class DecodeLoop:
             self._fail(live, InternalFault("no token could be picked; the runner's log has the trace"))
         else:
             live.row = None
-            live.token = live.picked = picked.token
-            live.surprisal = picked.surprisal
+            live.token = live.picked = choice.token
+            live.surprisal = choice.surprisal
+            live.logprobs = choice.logprobs
             self._fresh.append(live)
 
     def _recover(self, cause: ConstraintdError) -> None:

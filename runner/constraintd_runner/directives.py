@@ -15,8 +15,10 @@ from constraintd_client.errors import Cancelled, ConstraintdError, Unavailable, 
 
 from constraintd.v1 import sampler_pb2, session_pb2
 
-StepReport = tuple[SessionHandle, Sequence[int], Sequence[float]]
-"""A session, the tokens it accepted from its position on, and the surprisal of each in bits."""
+StepReport = tuple[SessionHandle, Sequence[int], Sequence[float], Sequence[int]]
+"""A session, the tokens it accepted from its position on, the surprisal of each in bits, and the lengths of the forward
+passes that ran since its last report, the prompt's included.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -168,7 +170,7 @@ class InProcessDirectives:
 
     def send(self, reports: Sequence[StepReport]) -> None:
         """Moves the sessions on at once."""
-        for session, tokens, _ in reports:
+        for session, tokens, _, _ in reports:
             session.directive = self._directive(session.position + len(tokens), self._limits[session.session_id])
 
     def take(self, session: SessionHandle, timeout: float) -> Directive:  # noqa: ARG002 - the protocol's
@@ -188,12 +190,14 @@ class InProcessDirectives:
         return Directive(position, self._mask, None, None, self._DRAW, 0, 0)
 
 
-def step_bytes(position: int, token: int) -> int:
+def step_bytes(position: int, token: int, passes: Sequence[int]) -> int:
     """Size of a one-token Step as a serialized message (see `proto/constraintd/v1/session.proto`).
 
-    16 bytes of id and 8 of epoch, token and surprisal packed, each with its tag and length; a position of 0 isn't sent.
+    16 bytes of id and 8 of epoch, token, surprisal and passes (under 128 bytes of them) packed, each with its tag and
+    length; a position of 0 isn't sent.
     """
-    return 18 + 9 + (1 + _varint_bytes(position) if position else 0) + 2 + _varint_bytes(token) + 6
+    lengths = 2 + sum(map(_varint_bytes, passes)) if passes else 0
+    return 18 + 9 + (1 + _varint_bytes(position) if position else 0) + 2 + _varint_bytes(token) + 6 + lengths
 
 
 def _varint_bytes(value: int) -> int:

@@ -107,6 +107,8 @@ CODES: Final[Mapping[str, grpc.StatusCode]] = {
     "INVALID_SURPRISAL": grpc.StatusCode.INVALID_ARGUMENT,
     "STEP_IN_FLIGHT": grpc.StatusCode.ABORTED,
     "NO_TOKEN_ALLOWED": grpc.StatusCode.FAILED_PRECONDITION,
+    "INVALID_ENVELOPE": grpc.StatusCode.DATA_LOSS,
+    "REPLAY_DIVERGED": grpc.StatusCode.DATA_LOSS,
     "HELLO_EXPECTED": grpc.StatusCode.INVALID_ARGUMENT,
     "CONTEXT_EXCEEDED": grpc.StatusCode.INVALID_ARGUMENT,
     "DAEMON_UNAVAILABLE": grpc.StatusCode.UNAVAILABLE,

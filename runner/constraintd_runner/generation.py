@@ -11,13 +11,24 @@ import numpy as np
 from constraintd_client import Directive, Finish, SessionHandle
 from numpy.typing import NDArray
 
-from constraintd_runner.sampling import Picked
+from constraintd_runner.sampling import PositionLogprobs
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A generation's next token."""
+
+    token: int
+    surprisal: float
+    """-log2 of its probability after all stages, in bits."""
+    logprobs: PositionLogprobs | None = None
+    """What the model had to say at its position, for callers who asked."""
 
 
 class Picker(Protocol):
     """Chooses a generation's next token. Called on the decode loop's thread."""
 
-    def pick(self, logits: NDArray[np.float32], directive: Directive) -> Picked:
+    def pick(self, logits: NDArray[np.float32], directive: Directive) -> Choice:
         """A token from a row [logits_width], which is overwritten later and must not be kept."""
         ...
 
@@ -59,6 +70,7 @@ class Accepted:
 
     token: int
     settled_bytes: int
+    logprobs: PositionLogprobs | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constraintd_runner.generation import Generation, GenerationStatistics
+from constraintd_runner.sampling import PositionLogprobs
 
 
 class Live:
@@ -18,7 +19,9 @@ class Live:
         "directive",
         "generation",
         "late",
+        "logprobs",
         "over",
+        "passes",
         "picked",
         "prefill_s",
         "prefilled_at",
@@ -38,6 +41,8 @@ class Live:
         self.token: int | None = None
         self.picked = 0  # the last token picked, fed or not
         self.surprisal = 0.0
+        self.logprobs: PositionLogprobs | None = None
+        self.passes: list[int] = []  # lengths of the forward passes since the last Step
         self.row: NDArray[np.float32] | None = None
         self.asked_at: float | None = None  # when its last Step was sent, until that is answered
         self.late = False  # the others have gone on without it

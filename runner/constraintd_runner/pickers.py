@@ -10,7 +10,8 @@ from constraintd_client import Directive
 from constraintd_client.errors import MalformedAnswer
 from numpy.typing import NDArray
 
-from constraintd_runner.sampling import Chain, Picked
+from constraintd_runner.generation import Choice
+from constraintd_runner.sampling import Adjustments, Chain, position_logprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +19,13 @@ class MaskedPicker:
     """The only picker that serves callers: no mask, no token."""
 
     chain: Chain
+    logprobs: int | None = None
+    """How many of the most probable tokens each choice tells of, beside the taken one; None: no log probabilities."""
 
-    def pick(self, logits: NDArray[np.float32], directive: Directive) -> Picked:
-        """Raises MalformedAnswer for a mask that is missing or of another width, and what `Chain.sample` raises."""
+    def pick(self, logits: NDArray[np.float32], directive: Directive) -> Choice:
+        """Raises MalformedAnswer for a mask that is missing or of another width and for a lack of mu where the chain
+        takes one, and what `Chain.sample` raises.
+        """
         mask = directive.mask
         expected = (len(logits) + 31) // 32
         if mask is None or len(mask) != expected:
@@ -28,7 +33,19 @@ class MaskedPicker:
             raise MalformedAnswer(
                 f"{found} at position {directive.position}; {len(logits)} logits need {expected} words"
             )
-        return self.chain.sample(logits, mask, directive.draw)
+        if directive.mu is None and self.chain.takes_mu:
+            raise MalformedAnswer(f"no mu at position {directive.position}; the config has a mirostat stage")
+        changes = directive.adjustments
+        picked = self.chain.sample(
+            logits,
+            mask,
+            directive.draw,
+            adjustments=None if changes is None else Adjustments(changes.ids, changes.scales, changes.offsets),
+            mu=directive.mu,
+        )
+        if self.logprobs is None:
+            return Choice(picked.token, picked.surprisal)
+        return Choice(picked.token, picked.surprisal, position_logprobs(logits, mask, picked.token, self.logprobs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +54,10 @@ class UnmaskedPicker:
 
     chain: Chain
 
-    def pick(self, logits: NDArray[np.float32], directive: Directive) -> Picked:
+    def pick(self, logits: NDArray[np.float32], directive: Directive) -> Choice:
         """Raises what `Chain.sample_unmasked` raises."""
-        return self.chain.sample_unmasked(logits, directive.draw)
+        picked = self.chain.sample_unmasked(logits, directive.draw, mu=directive.mu)
+        return Choice(picked.token, picked.surprisal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +67,7 @@ class ReplayPicker:
     chain: Chain
     tokens: Sequence[int]
 
-    def pick(self, logits: NDArray[np.float32], directive: Directive) -> Picked:
+    def pick(self, logits: NDArray[np.float32], directive: Directive) -> Choice:
         """The list's token at this position. Raises IndexError past its end, and what `UnmaskedPicker` raises."""
-        picked = self.chain.sample_unmasked(logits, directive.draw)
-        return Picked(self.tokens[directive.position], picked.surprisal)
+        picked = self.chain.sample_unmasked(logits, directive.draw, mu=directive.mu)
+        return Choice(self.tokens[directive.position], picked.surprisal)

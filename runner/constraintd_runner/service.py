@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import grpc
 import numpy as np
@@ -31,11 +31,14 @@ from constraintd_runner.errors import (
 from constraintd_runner.generation import Accepted, Generation, GenerationStatistics, PromptIn
 from constraintd_runner.pickers import MaskedPicker
 from constraintd_runner.sampler_config import chain_of
+from constraintd_runner.sampling import PositionLogprobs
 from constraintd_runner.special import SpecialTokens
 from constraintd_runner.text import SettledText
 from constraintd_runner.tool_answer import AnswerReader, answer_reader
 
 _log = logging.getLogger(__name__)
+
+_MAX_LOGPROBS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +120,15 @@ class GenerationService(generation_service_pb2_grpc.GenerationServiceServicer):
     def _generate(self, request: pb.GenerateRequest, context: grpc.ServicerContext) -> Iterator[pb.GenerateResponse]:
         if request.constraint.WhichOneof("kind") is None:
             raise InvalidRequest("say what the text must satisfy; `unconstrained` is a kind too", field="constraint")
-        chain = chain_of(request.sampler)
+        logprobs = _logprobs_of(request)
         prompt = self._encode_prompt(request)
-        sampler = self._within_context(request.sampler, len(prompt))
         reasoning_end = request.reasoning_end if request.HasField("reasoning_end") else None
-        session = self._directives.open_session(request.constraint, sampler, prompt.tolist(), reasoning_end)
+        session, sampler = self._open_session(request, prompt, reasoning_end)
+        try:
+            chain = chain_of(sampler)
+        except InvalidRequest:
+            self._directives.close_session(session)
+            raise
         reader = answer_reader(request.constraint, reasoning_end, prompt.tolist(), self._table, self._special)
         first = session.directive
         started = pb.GenerateResponse(
@@ -138,7 +145,7 @@ class GenerationService(generation_service_pb2_grpc.GenerationServiceServicer):
         generation = Generation(
             session,
             prompt,
-            MaskedPicker(chain),
+            MaskedPicker(chain, logprobs),
             token_limit=sampler.max_tokens,
             terminal_ids=frozenset(self._directives.vocabulary.eog_ids) | frozenset(sampler.stop_ids),
         )
@@ -169,7 +176,7 @@ class GenerationService(generation_service_pb2_grpc.GenerationServiceServicer):
                 elif isinstance(event, Accepted):
                     tokens.append(event.token)
                     text.accept(event.token)
-                    yield _delta([event.token], text.settle(event.settled_bytes))
+                    yield _delta([event.token], text.settle(event.settled_bytes), event.logprobs)
                 else:
                     if rest := text.finish(event.finish.cut_offset):
                         yield _delta([], rest)
@@ -178,8 +185,32 @@ class GenerationService(generation_service_pb2_grpc.GenerationServiceServicer):
         finally:
             generation.cancel()
 
+    def _open_session(
+        self, request: pb.GenerateRequest, prompt: NDArray[np.int64], reasoning_end: session_pb2.ReasoningEnd | None
+    ) -> tuple[SessionHandle, sampler_pb2.SamplerConfig]:
+        """A session that ends within the model's context, and its config in force."""
+        asked = request.sampler
+        if asked.HasField("preset"):
+            # How many tokens a preset asks for shows only when the daemon has spelled it out.
+            session = self._directives.open_session(request.constraint, asked, prompt.tolist(), reasoning_end)
+            try:
+                spelled = self._within_context(_in_force(session, asked), len(prompt))
+            except ContextExceeded:
+                self._directives.close_session(session)
+                raise
+            if spelled == _in_force(session, asked):
+                return session, spelled
+            # A preset goes alone, so its number of tokens can't be cut: its other name, the config, is opened instead.
+            self._directives.close_session(session)
+            if not asked.HasField("seed"):
+                spelled.ClearField("seed")
+            asked = spelled
+        asked = self._within_context(asked, len(prompt))
+        session = self._directives.open_session(request.constraint, asked, prompt.tolist(), reasoning_end)
+        return session, _in_force(session, asked)
+
     def _within_context(self, sampler: sampler_pb2.SamplerConfig, prompt: int) -> sampler_pb2.SamplerConfig:
-        """The config with max_tokens cut to what the context leaves."""
+        """The config with max_tokens cut to what the context leaves. Raises ContextExceeded."""
         room = self._model.context_length - prompt
         asked = sampler.max_tokens if sampler.HasField("max_tokens") else None
         if room < 0 or (room == 0 and asked != 0):
@@ -201,8 +232,32 @@ def _abort(context: grpc.ServicerContext, error: Exception) -> NoReturn:
     context.abort(status.code, status.text())
 
 
-def _delta(tokens: Sequence[int], text: str) -> pb.GenerateResponse:
-    return pb.GenerateResponse(delta=pb.Delta(token_ids=tokens, text=text))
+def _logprobs_of(request: pb.GenerateRequest) -> int | None:
+    if not request.HasField("logprobs"):
+        return None
+    if request.logprobs > _MAX_LOGPROBS:
+        raise InvalidRequest(
+            f"{request.logprobs} log probabilities a token are too many; ask for at most {_MAX_LOGPROBS}",
+            field="logprobs",
+        )
+    return request.logprobs
+
+
+def _in_force(session: SessionHandle, asked: sampler_pb2.SamplerConfig) -> sampler_pb2.SamplerConfig:
+    """The session's config as the daemon tells it; what was asked for, where it tells none."""
+    return asked if session.sampler is None else session.sampler
+
+
+def _delta(tokens: Sequence[int], text: str, logprobs: PositionLogprobs | None = None) -> pb.GenerateResponse:
+    positions = () if logprobs is None else (_position_message(logprobs),)
+    return pb.GenerateResponse(delta=pb.Delta(token_ids=tokens, text=text, logprobs=positions))
+
+
+def _position_message(logprobs: PositionLogprobs) -> pb.PositionLogprobs:
+    return pb.PositionLogprobs(
+        taken=pb.TokenLogprob(token_id=logprobs.taken.token, logprob=logprobs.taken.logprob),
+        top=[pb.TokenLogprob(token_id=each.token, logprob=each.logprob) for each in logprobs.top],
+    )
 
 
 def _nothing_done(prompt_tokens: int, wire_bytes: int) -> GenerationStatistics:

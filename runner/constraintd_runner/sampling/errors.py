@@ -12,4 +12,4 @@ class BrokenLogits(SamplingError):
 
 
 class NothingLeft(SamplingError):
-    """The mask allows tokens, but the model gives every one of them -inf."""
+    """The mask allows tokens, but the model, or what penalties make of its logits, gives every one of them -inf."""

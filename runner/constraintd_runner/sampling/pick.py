@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from constraintd_runner.sampling.candidates import Candidates
-from constraintd_runner.sampling.stages import weights_of
+from constraintd_runner.sampling.ranking import weights_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The stages between mask and pick. Each is a value; `apply` computes, and changes nothing that it was given.
 
-All arithmetic is float64. Ties go to the lowest id everywhere.
+All arithmetic is float64; probabilities are a softmax over the candidates that are still there. Ties go to the lowest
+id everywhere. Here are the plain ones; `typical`, `tail_free`, `split`, `mirostat` and `logit_bias` have the others.
 """
 
 from __future__ import annotations
@@ -10,9 +11,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from constraintd_runner.sampling.candidates import Candidates
+from constraintd_runner.sampling.logit_bias import LogitBias
+from constraintd_runner.sampling.mirostat import MirostatV1, MirostatV2
+from constraintd_runner.sampling.ranking import highest, reaching, weights_of
+from constraintd_runner.sampling.split import SplitL, SplitP
+from constraintd_runner.sampling.tail_free import TailFree
+from constraintd_runner.sampling.typical import TypicalP
 
 _HEAD = 512
 """How many of the most probable tokens top-p looks at first. The result is the same for any number."""
@@ -37,16 +43,16 @@ class Temperature:
         """The candidates with scaled logits, the highest at 0.
 
         The highest is subtracted first: it changes no probability, and a tiny temperature then gives -inf for the
-        others (who drop out) where dividing alone would give inf for the highest, and NaN after it.
+        others (who drop out) where dividing alone would give inf for the highest, and NaN after it. (The chain
+        silences NumPy's warning of it.)
         """
-        with np.errstate(over="ignore"):
-            scaled = (candidates.logits - candidates.logits.max()) / self.temperature
+        scaled = (candidates.logits - candidates.logits[candidates.logits.argmax()]) / self.temperature
         return Candidates(candidates.ids, scaled).keep(scaled > -np.inf)
 
 
 @dataclass(frozen=True, slots=True)
 class TopK:
-    """Keeps the `k` highest logits (k >= 1), ties by the lowest id."""
+    """Keeps the `k` highest logits (k >= 1), ties by the lowest id (Fan et al. 2018, arXiv 1805.04833)."""
 
     k: int
 
@@ -58,7 +64,7 @@ class TopK:
         """The k highest, still by ascending id; all of them if there are no more than k."""
         if self.k >= len(candidates.ids):
             return candidates
-        return candidates.keep(_highest(candidates.logits, self.k))
+        return candidates.keep(highest(candidates.logits, self.k))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +84,26 @@ class TopP:
         """The kept ones, by ascending id. p = 1 keeps all, also those too improbable to change the sum."""
         if self.p == 1.0:
             return candidates
-        logits = candidates.logits
-        goal = self.p * float(weights_of(logits).sum())
-        if len(logits) > _HEAD:
+        weights = weights_of(candidates.logits)
+        count = len(weights)
+        if count > _HEAD:
             # Nearly always the first few reach p: finding them takes a fifth of the time of sorting 49,152.
-            head = np.partition(logits, len(logits) - _HEAD)[len(logits) - _HEAD :]
-            crossing = _crossing(np.sort(head)[::-1], goal)
+            head = np.sort(np.partition(weights, count - _HEAD)[count - _HEAD :])[::-1]
+            crossing = int(head.cumsum().searchsorted(self.p * float(weights.sum()), side="left"))
             if crossing < _HEAD:
-                return TopK(crossing + 1).apply(candidates)
-        # Summed in another order, all of them may miss a goal just under the total by a rounding.
-        crossing = _crossing(np.sort(logits)[::-1], goal)
-        return TopK(crossing + 1).apply(candidates)
+                return candidates.keep(reaching(weights, head[crossing], crossing + 1))
+        ranked = np.sort(weights)[::-1]
+        sums = ranked.cumsum()
+        crossing = int(sums.searchsorted(self.p * sums[-1], side="left"))
+        return candidates.keep(reaching(weights, ranked[crossing], crossing + 1))
 
 
 @dataclass(frozen=True, slots=True)
 class MinP:
-    """Keeps tokens at least `p` times as probable as the most probable one; p in [0, 1]."""
+    """Keeps tokens at least `p` times as probable as the most probable one; p in [0, 1].
+
+    Nguyen et al. 2024, "Turning Up the Heat", arXiv 2407.01082.
+    """
 
     p: float
 
@@ -106,26 +116,8 @@ class MinP:
         return candidates.keep(weights_of(candidates.logits) >= self.p)
 
 
-Stage: TypeAlias = Greedy | Temperature | TopK | TopP | MinP
-
-
-def weights_of(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Softmax before its division: exp(logit - highest), so the highest has exactly 1."""
-    weights: NDArray[np.float64] = logits - logits.max()
-    # In place: a second array of 49,152 costs more in page faults than the exponentials do.
-    np.exp(weights, out=weights)
-    return weights
-
-
-def _highest(logits: NDArray[np.float64], k: int) -> NDArray[np.bool_]:
-    """Which ones are the k highest, 1 <= k < len(logits), ties by the lowest id."""
-    threshold = np.partition(logits, len(logits) - k)[len(logits) - k]
-    kept: NDArray[np.bool_] = logits > threshold
-    ties = np.flatnonzero(logits == threshold)
-    kept[ties[: k - int(np.count_nonzero(kept))]] = True
-    return kept
-
-
-def _crossing(descending: NDArray[np.float64], goal: float) -> int:
-    """Index of the first whose running sum of weights reaches `goal`; the length if none does."""
-    return int(weights_of(descending).cumsum().searchsorted(goal, side="left"))
+WithoutMu: TypeAlias = Temperature | TopK | TopP | MinP | TypicalP | TailFree | SplitP | SplitL | LogitBias
+"""Stages that compute from the candidates alone."""
+WithMu: TypeAlias = MirostatV1 | MirostatV2
+"""Stages that take mu, from the Directive."""
+Stage: TypeAlias = Greedy | WithoutMu | WithMu

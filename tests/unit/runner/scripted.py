@@ -71,6 +71,7 @@ class ScriptedSource:
         self.scripts: dict[bytes, Callable[[int, int], Answer]] = {}
         self.pending: dict[bytes, tuple[int, int]] = {}
         self.batches: list[int] = []
+        self.passes: dict[bytes, list[list[int]]] = {}
         self.closed: list[bytes] = []
         self.reconnects = 0
         self.on_reconnect: Callable[[], None] = lambda: None
@@ -85,10 +86,11 @@ class ScriptedSource:
         if self.decoder is not None:
             self.decoder.events.append("send")
         self.batches.append(len(reports))
-        for session, tokens, surprisals in reports:
+        for session, tokens, surprisals, passes in reports:
             assert len(tokens) == len(surprisals) == 1
             assert session.session_id not in self.pending, "two unanswered steps"
             self.pending[session.session_id] = (session.position + 1, tokens[0])
+            self.passes.setdefault(session.session_id, []).append(list(passes))
 
     def take(self, session: SessionHandle, timeout: float) -> Directive:
         self.heard.set()

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from constraintd_client.errors import ConstraintdError, TokenNotAllowed, Unavailable
-from constraintd_runner.directives import InProcessDirectives, ends_stream, step_bytes
+from constraintd_runner.directives import InProcessDirectives, ends_stream
 from constraintd_runner.errors import (
     Abandoned,
     DaemonLost,
@@ -21,7 +21,6 @@ from constraintd_runner.generation import Accepted, Ended, Generation, PromptIn
 from constraintd_runner.pickers import ReplayPicker, UnmaskedPicker
 from constraintd_runner.sampling import Chain, Greedy
 
-from constraintd.v1 import session_pb2
 from tests.unit.runner.scripted import (
     Answer,
     CountingDecoder,
@@ -66,8 +65,8 @@ def test_a_generation_runs_from_prompt_to_finish() -> None:
     assert events[4].finish.reason == "EOG"
     statistics = events[4].statistics
     assert (statistics.prompt_tokens, statistics.completion_tokens, len(statistics.mask_waits_us)) == (1, 3, 3)
-    # The first directive and three answers of 100 bytes; steps of 36, 38 and 38 bytes.
-    assert statistics.wire_bytes == 4 * 100 + 36 + 38 + 38
+    # The first directive and three answers of 100 bytes; steps of 39, 41 and 41 bytes.
+    assert statistics.wire_bytes == 4 * 100 + 39 + 41 + 41
     assert decoder.lengths == {}
     assert source.closed == [wanted.session.session_id]
 
@@ -390,9 +389,3 @@ def test_in_process_generations_end_at_their_length_and_nowhere_else() -> None:
         assert tokens_of(list(free.events())) == [1, 2, 3, 4]
         assert tokens_of(list(replay.events())) == [30, 20, 10]
         assert tokens_of(list(masked.events())) == [38, 39]
-
-
-@pytest.mark.parametrize(("position", "token"), [(0, 0), (1, 127), (127, 128), (128, 49151), (100_000, 2_000_000)])
-def test_step_bytes_is_the_size_of_the_message(position: int, token: int) -> None:
-    step = session_pb2.Step(session_id=bytes(16), epoch=2**64 - 1, position=position, tokens=[token], surprisals=[0.5])
-    assert step_bytes(position, token) == step.ByteSize()
