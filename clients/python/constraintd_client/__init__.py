@@ -8,14 +8,16 @@ from . import errors, triggers
 from .client import ConstraintClient
 from .constraints import Constraint, ReasoningEnd, all_of, lazy, reasoning_end
 from .decode_stream import DecodeStream
-from .directive import Directive, Finish
+from .directive import Directive, Finish, LogitAdjustments
 from .errors import *  # noqa: F403 - the whole error tree; errors.__all__ lists it
 from .generation import Generation, GenerationClient
 from .generation_events import Delta, Event, Finished, Prompt, Started, Usage
 from .grammars import (
+    CompileLimits,
     ConstraintLike,
     Grammar,
     choice,
+    compile_limits,
     constraint,
     gbnf,
     json_object,
@@ -29,13 +31,26 @@ from .mask import MaskShapeError, allowed_ids, apply_mask
 from .samplers import (
     SamplerConfig,
     SamplerStage,
+    deny_ranges_stage,
     greedy,
+    ignored_ngrams,
+    logit_bias,
     min_p,
+    mirostat_v1,
+    mirostat_v2,
+    ngram_penalty,
     sampler_config,
+    sampler_preset,
+    split_l,
+    split_p,
+    tail_free,
     temperature,
     top_k,
     top_p,
+    typical_p,
+    window_penalty,
 )
+from .session_changes import Resumed, Turn
 from .session_handle import SessionHandle
 from .token_rules import (
     allow_list,
@@ -50,6 +65,7 @@ from .vocabulary import TokenTable, VocabularyInfo
 
 __all__ = [
     "CallTemplate",
+    "CompileLimits",
     "Constraint",
     "ConstraintClient",
     "ConstraintLike",
@@ -63,9 +79,11 @@ __all__ = [
     "GenerationClient",
     "Grammar",
     "KeywordReport",
+    "LogitAdjustments",
     "MaskShapeError",
     "Prompt",
     "ReasoningEnd",
+    "Resumed",
     "SamplerConfig",
     "SamplerStage",
     "SessionHandle",
@@ -73,6 +91,7 @@ __all__ = [
     "TokenTable",
     "ToolAnswer",
     "ToolCall",
+    "Turn",
     "Usage",
     "VocabularyInfo",
     "all_of",
@@ -82,19 +101,30 @@ __all__ = [
     "apply_mask",
     "banned_specials",
     "choice",
+    "compile_limits",
     "constraint",
     "deny_ranges",
+    "deny_ranges_stage",
     "gbnf",
     "greedy",
+    "ignored_ngrams",
     "json_object",
     "json_schema",
     "lark",
     "lazy",
+    "logit_bias",
     "min_p",
+    "mirostat_v1",
+    "mirostat_v2",
+    "ngram_penalty",
     "reasoning_end",
     "regex",
     "sampler_config",
+    "sampler_preset",
+    "split_l",
+    "split_p",
     "structural_tag",
+    "tail_free",
     "temperature",
     "token_length",
     "token_sequence",
@@ -102,5 +132,7 @@ __all__ = [
     "top_k",
     "top_p",
     "triggers",
+    "typical_p",
+    "window_penalty",
     *errors.__all__,
 ]

@@ -25,6 +25,7 @@ __all__ = [
     "HelloExpected",
     "IncompleteGeneration",
     "InternalError",
+    "InvalidEnvelope",
     "InvalidField",
     "InvalidGrammar",
     "InvalidSurprisal",
@@ -37,6 +38,7 @@ __all__ = [
     "NoTokenAllowed",
     "PositionConflict",
     "PositionGap",
+    "ReplayDiverged",
     "SessionFinished",
     "StaleEpoch",
     "StalePosition",
@@ -240,6 +242,14 @@ class NoTokenAllowed(ConstraintdError):
     """The constraint leaves no token here; the history is intact."""
 
 
+class InvalidEnvelope(ConstraintdError):
+    """An exported session can't be imported: cut off, altered, of an unknown version, or at odds with what is there."""
+
+
+class ReplayDiverged(ConstraintdError):
+    """A logged token is refused there, or the log leads to another state: the daemons' engines differ."""
+
+
 # --- streams ---
 
 
@@ -289,6 +299,8 @@ ERROR_CLASSES: Final[Mapping[str, type[ConstraintdError]]] = {
     "INVALID_SURPRISAL": InvalidSurprisal,
     "STEP_IN_FLIGHT": StepInFlight,
     "NO_TOKEN_ALLOWED": NoTokenAllowed,
+    "INVALID_ENVELOPE": InvalidEnvelope,
+    "REPLAY_DIVERGED": ReplayDiverged,
     "HELLO_EXPECTED": HelloExpected,
     "CONTEXT_EXCEEDED": ContextExceeded,
     "DAEMON_UNAVAILABLE": DaemonUnavailable,

@@ -81,16 +81,18 @@ class GenerationClient:
         constraint: ConstraintLike,
         sampler: SamplerConfig | None = None,
         reasoning_end: ReasoningEnd | None = None,
+        logprobs: int | None = None,
         timeout: float | None = None,
     ) -> Generation:
         """Starts a generation. `constraint` None says "unconstrained"; it has to be said.
 
-        `reasoning_end` None: the model does not reason.
+        `reasoning_end` None: the model does not reason. `logprobs`, 0 to 20, asks for log probabilities, with so many
+        of the most probable tokens at each position (0: the taken token's alone).
         `timeout`, in seconds, is for the whole generation; None is no limit. The runner's refusals come when
         iterating: InvalidGrammar, NoTokenAllowed, ContextExceeded, DaemonUnavailable and the others of
         `errors.py`.
         """
-        request = generate_request(prompt, constraint, sampler, reasoning_end)
+        request = generate_request(prompt, constraint, sampler, reasoning_end, logprobs)
         return Generation(self._stub.Generate(request, timeout=timeout))
 
     def model_info(self) -> generation_service_pb2.GetModelInfoResponse:

@@ -33,6 +33,25 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token and the natural logarithm of its probability."""
+
+    token_id: int
+    logprob: float
+    """At most 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class PositionLogprobs:
+    """The log probabilities at one position, after the mask and before penalties and stages."""
+
+    taken: TokenLogprob
+    """The token that was taken."""
+    top: tuple[TokenLogprob, ...]
+    """The most probable ones, descending, ties by the lowest id; fewer where fewer are legal."""
+
+
+@dataclass(frozen=True, slots=True)
 class Delta:
     """What has been generated since the last Delta."""
 
@@ -40,6 +59,8 @@ class Delta:
     """Tokens, in order; their text may come in a later Delta."""
     text: str
     """Newly settled text."""
+    logprobs: tuple[PositionLogprobs, ...] = ()
+    """One a token, for a generation that was asked for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +100,11 @@ def generate_request(
     constraint: ConstraintLike,
     sampler: SamplerConfig | None,
     reasoning_end: ReasoningEnd | None = None,
+    logprobs: int | None = None,
 ) -> generation_service_pb2.GenerateRequest:
     """The request. Raises TypeError for a prompt that mixes messages and tokens, or is neither."""
     request = generation_service_pb2.GenerateRequest(
-        constraint=constraint_message(constraint), sampler=sampler, reasoning_end=reasoning_end
+        constraint=constraint_message(constraint), sampler=sampler, reasoning_end=reasoning_end, logprobs=logprobs
     )
     if isinstance(prompt, str | bytes):
         request.text = prompt.encode() if isinstance(prompt, str) else prompt
@@ -115,6 +137,7 @@ class Transcript:
         self._finished: Finished | None = None
         self._token_ids: list[int] = []
         self._texts: list[str] = []
+        self._logprobs: list[PositionLogprobs] = []
 
     @property
     def text(self) -> str:
@@ -125,6 +148,11 @@ class Transcript:
     def token_ids(self) -> tuple[int, ...]:
         """All tokens so far."""
         return tuple(self._token_ids)
+
+    @property
+    def logprobs(self) -> tuple[PositionLogprobs, ...]:
+        """The log probabilities so far, one a token; empty if they were not asked for."""
+        return tuple(self._logprobs)
 
     @property
     def finish(self) -> Finish | None:
@@ -159,8 +187,10 @@ class Transcript:
                 self._started = Started(started.session_id, started.seed, started.prompt_tokens)
                 return self._started
             case "delta":
-                delta = Delta(tuple(message.delta.token_ids), message.delta.text)
+                positions = tuple(_position_logprobs_of(position) for position in message.delta.logprobs)
+                delta = Delta(tuple(message.delta.token_ids), message.delta.text, positions)
                 self._token_ids.extend(delta.token_ids)
+                self._logprobs.extend(positions)
                 self._texts.append(delta.text)
                 return delta
             case "finished":
@@ -179,6 +209,14 @@ class Transcript:
         """The stream ended OK. Raises IncompleteGeneration, with the fragment, if Finished had not come."""
         if self._finished is None:
             raise self._failed(IncompleteGeneration("the runner's stream ended without Finished"))
+
+
+def _position_logprobs_of(message: generation_service_pb2.PositionLogprobs) -> PositionLogprobs:
+    return PositionLogprobs(_logprob_of(message.taken), tuple(_logprob_of(token) for token in message.top))
+
+
+def _logprob_of(message: generation_service_pb2.TokenLogprob) -> TokenLogprob:
+    return TokenLogprob(message.token_id, message.logprob)
 
 
 def _usage_of(message: generation_service_pb2.Usage) -> Usage:

@@ -21,9 +21,11 @@ class SessionHandle:
     time may drive a session.
     """
 
-    __slots__ = ("directive", "epoch", "seed", "session_id")
+    __slots__ = ("directive", "epoch", "sampler", "seed", "session_id")
 
-    def __init__(self, session_id: bytes, epoch: int, seed: int, directive: Directive) -> None:
+    def __init__(
+        self, session_id: bytes, epoch: int, seed: int, directive: Directive, sampler: SamplerConfig | None = None
+    ) -> None:
         self.session_id = session_id
         """16 bytes, chosen by whoever opened it."""
         self.epoch = epoch
@@ -32,6 +34,8 @@ class SessionHandle:
         """The seed in force."""
         self.directive = directive
         """The latest answer: what to do at `position`."""
+        self.sampler = sampler
+        """The sampler config in force: defaults filled in, a preset spelled out. None if the daemon did not say."""
 
     @property
     def position(self) -> int:
@@ -64,4 +68,5 @@ def open_request(
 def handle_of(session_id: bytes, response: session_pb2.OpenSessionResponse) -> SessionHandle:
     """The handle that an OpenSession answer gives. Raises MalformedAnswer if its Directive can't be used."""
     directive = directive_of(response.directive, response.ByteSize())
-    return SessionHandle(session_id, response.epoch, response.seed, directive)
+    sampler = response.sampler if response.HasField("sampler") else None
+    return SessionHandle(session_id, response.epoch, response.seed, directive, sampler)

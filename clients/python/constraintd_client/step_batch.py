@@ -14,8 +14,13 @@ from .session_handle import SessionHandle
 DECODE_METHOD: Final = f"/{constraint_service_pb2.DESCRIPTOR.services_by_name['ConstraintService'].full_name}/Decode"
 """Path of the Decode call; the streams use it with bytes, so that they count what goes over the wire."""
 
-StepReport = tuple[SessionHandle, Sequence[int], Sequence[float]]
-"""A session, the tokens it accepted from its position on, and the surprisal of each in bits."""
+StepReport = (
+    tuple[SessionHandle, Sequence[int], Sequence[float]]
+    | tuple[SessionHandle, Sequence[int], Sequence[float], Sequence[int]]
+)
+"""A session, the tokens it accepted from its position on, the surprisal of each in bits, and, from runners that report
+them, the lengths of the forward passes since the last report.
+"""
 
 
 def hello(vocabulary_id: str, logits_width: int) -> bytes:
@@ -25,9 +30,12 @@ def hello(vocabulary_id: str, logits_width: int) -> bytes:
     ).SerializeToString()
 
 
-def step_message(session: SessionHandle, tokens: Sequence[int], surprisals: Sequence[float]) -> session_pb2.Step:
+def step_message(
+    session: SessionHandle, tokens: Sequence[int], surprisals: Sequence[float], passes: Sequence[int] = ()
+) -> session_pb2.Step:
     """The Step that reports these tokens at the session's position.
 
+    `passes`: lengths in tokens of the forward passes since the last Step, the prompt's first; none: not reported.
     Raises ValueError if the numbers of tokens and surprisals differ or a token is no uint32.
     """
     if len(tokens) != len(surprisals):
@@ -38,6 +46,7 @@ def step_message(session: SessionHandle, tokens: Sequence[int], surprisals: Sequ
         position=session.position,
         tokens=tokens,
         surprisals=surprisals,
+        passes=passes,
     )
 
 

@@ -74,8 +74,9 @@ async def test_reports_and_reasoning_ends_are_there_too(
     assert server.daemon.opened[0].reasoning_end == end
     runner.script = lambda: [STARTED, FINISHED]
     async with AsyncGenerationClient(runner.target) as generations:
-        await generations.generate("Hi", constraint=None, reasoning_end=end).wait()
+        await generations.generate("Hi", constraint=None, reasoning_end=end, logprobs=0).wait()
     assert runner.requests[0].reasoning_end == end
+    assert runner.requests[0].HasField("logprobs")
 
 
 async def test_split_answers_in_any_order_find_their_sessions(

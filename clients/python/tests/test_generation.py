@@ -23,6 +23,7 @@ from constraintd_client import (
     regex,
     sampler_config,
 )
+from constraintd_client.generation_events import PositionLogprobs, TokenLogprob
 
 from clients.python.tests.scripted_daemon import EndStream
 from clients.python.tests.scripted_runner import FINISHED, STARTED, RunningRunner, delta
@@ -78,6 +79,28 @@ def test_events_tell_everything(runner: RunningRunner, client: GenerationClient)
     runner.script = lambda: [STARTED, delta("a", 1), FINISHED]
     kinds = [type(event) for event in client.generate([1, 2], constraint=None).events()]
     assert kinds == [Started, Delta, Finished]
+
+
+def test_log_probabilities_come_with_their_tokens(runner: RunningRunner, client: GenerationClient) -> None:
+    first = delta("a", 1)
+    position = first.delta.logprobs.add(taken=runner_pb2.TokenLogprob(token_id=1, logprob=-0.5))
+    position.top.add(token_id=4, logprob=-0.25)
+    position.top.add(token_id=1, logprob=-0.5)
+    runner.script = lambda: [STARTED, first, delta("", 2), FINISHED]
+    generation = client.generate("Hi", constraint=None, logprobs=2)
+    deltas = [event for event in generation.events() if isinstance(event, Delta)]
+    wanted = PositionLogprobs(TokenLogprob(1, -0.5), (TokenLogprob(4, -0.25), TokenLogprob(1, -0.5)))
+    assert [each.logprobs for each in deltas] == [(wanted,), ()]
+    assert generation.logprobs == (wanted,)
+
+
+def test_asking_for_0_log_probabilities_is_not_asking_for_none(runner: RunningRunner, client: GenerationClient) -> None:
+    runner.script = lambda: [STARTED, FINISHED]
+    for logprobs in (None, 0, 5):
+        client.generate("Hi", constraint=None, logprobs=logprobs).wait()
+    none, zero, five = runner.requests
+    assert not none.HasField("logprobs")
+    assert (zero.HasField("logprobs"), zero.logprobs, five.logprobs) == (True, 0, 5)
 
 
 def test_a_stream_that_ends_early_raises_with_the_fragment(runner: RunningRunner, client: GenerationClient) -> None:

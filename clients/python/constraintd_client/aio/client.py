@@ -21,9 +21,18 @@ from constraintd_client import vocabulary
 from constraintd_client.constraints import ReasoningEnd
 from constraintd_client.directive import Directive, directive_of
 from constraintd_client.errors import from_rpc_error
-from constraintd_client.grammars import ConstraintLike, Grammar
+from constraintd_client.grammars import CompileLimits, ConstraintLike, Grammar
 from constraintd_client.keyword_report import KeywordReport, report_of
 from constraintd_client.samplers import SamplerConfig
+from constraintd_client.session_changes import (
+    Resumed,
+    fork_request,
+    moved,
+    opened_by,
+    resumed_of,
+    rollback_request,
+    update_request,
+)
 from constraintd_client.session_handle import SessionHandle, handle_of, open_request
 from constraintd_client.step_batch import step_message
 from constraintd_client.transport import ChannelOptions, channel_options
@@ -119,18 +128,24 @@ class AsyncConstraintClient:
             raise from_rpc_error(error) from error
         return vocabulary.table_of(messages)
 
-    async def compile_grammar(self, vocabulary_id: str, grammar: Grammar) -> str:
-        """Compiles a grammar and gives its id. Raises InvalidGrammar, LimitExceeded, TooLarge,
-        UnknownVocabulary.
+    async def compile_grammar(
+        self, vocabulary_id: str, grammar: Grammar, *, limits: CompileLimits | None = None
+    ) -> str:
+        """Compiles a grammar and gives its id. `limits`: what trying it may take (see `compile_limits`), up to the
+        server's caps.
+
+        Raises InvalidGrammar, LimitExceeded, TooLarge, UnknownVocabulary.
         """
-        request = grammar_pb2.CompileGrammarRequest(vocabulary_id=vocabulary_id, grammar=grammar)
+        request = grammar_pb2.CompileGrammarRequest(vocabulary_id=vocabulary_id, grammar=grammar, limits=limits)
         return (await self._ask(self._stub.CompileGrammar, request)).grammar_id
 
-    async def compile_report(self, vocabulary_id: str, grammar: Grammar) -> tuple[KeywordReport, ...]:
+    async def compile_report(
+        self, vocabulary_id: str, grammar: Grammar, *, limits: CompileLimits | None = None
+    ) -> tuple[KeywordReport, ...]:
         """Compiles a grammar and gives what is made of each keyword of its JSON Schema; empty for other kinds, which
         are enforced as they stand. Raises as `compile_grammar` does.
         """
-        request = grammar_pb2.CompileGrammarRequest(vocabulary_id=vocabulary_id, grammar=grammar)
+        request = grammar_pb2.CompileGrammarRequest(vocabulary_id=vocabulary_id, grammar=grammar, limits=limits)
         return report_of((await self._ask(self._stub.CompileGrammar, request)).report)
 
     async def open_session(
@@ -152,14 +167,80 @@ class AsyncConstraintClient:
         request = open_request(vocabulary_id, constraint, sampler, prompt_tokens, session_id, reasoning_end)
         return handle_of(request.session_id, await self._ask(self._stub.OpenSession, request))
 
-    async def step(self, session: SessionHandle, tokens: Sequence[int], surprisals: Sequence[float]) -> Directive:
-        """Reports accepted tokens with a call of their own and moves the handle on. Slower than a
-        DecodeStream.
+    async def step(
+        self,
+        session: SessionHandle,
+        tokens: Sequence[int],
+        surprisals: Sequence[float],
+        passes: Sequence[int] = (),
+    ) -> Directive:
+        """Reports accepted tokens with a call of their own and moves the handle on. Slower than a DecodeStream.
+
+        `passes`: lengths in tokens of the forward passes since the last step, the prompt's first; none: not reported.
         """
-        request = session_pb2.StepRequest(step=step_message(session, tokens, surprisals))
+        request = session_pb2.StepRequest(step=step_message(session, tokens, surprisals, passes))
         response = await self._ask(self._stub.Step, request)
         session.directive = directive_of(response.directive, response.ByteSize())
         return session.directive
+
+    async def update_session(
+        self,
+        session: SessionHandle,
+        *,
+        constraint: ConstraintLike | None = None,
+        sampler: SamplerConfig | None = None,
+        reasoning_end: ReasoningEnd | None = None,
+        new_turn: Sequence[int] | None = None,
+        seed: int | None = None,
+        request_id: bytes | None = None,
+    ) -> Directive:
+        """Changes a session from its present position on, and moves the handle on; what is None stays as it is.
+
+        `new_turn` begins a new turn behind these prompt tokens (perhaps none): constraints begin anew, and a finished
+        session goes on. A repeat under the same `request_id` (16 bytes; by default random) gets the first answer.
+        Raises StaleEpoch, PositionGap, StalePosition, SessionFinished (after a terminal token, without `new_turn`),
+        StepInFlight, and what compiling and opening raise.
+        """
+        request = update_request(session, constraint, sampler, reasoning_end, new_turn, seed, request_id)
+        return moved(session, await self._ask(self._stub.UpdateSession, request)).directive
+
+    async def rollback_session(
+        self, session: SessionHandle, to_position: int, *, seed: int | None = None, request_id: bytes | None = None
+    ) -> Directive:
+        """Returns a session to an earlier position, and moves the handle there.
+
+        Without `seed`, a session whose caller gave none draws anew, any other as before. Raises as `update_session`.
+        """
+        request = rollback_request(session, to_position, seed, request_id)
+        return moved(session, await self._ask(self._stub.RollbackSession, request)).directive
+
+    async def fork_session(
+        self, session_id: bytes, position: int, *, new_session_id: bytes | None = None, seed: int | None = None
+    ) -> SessionHandle:
+        """A session of its own that shares the history up to `position`; the parent is left alone.
+
+        Raises UnknownSession, AlreadyExists, InvalidField, LimitReached.
+        """
+        request = fork_request(session_id, position, new_session_id, seed)
+        return opened_by(request.new_session_id, await self._ask(self._stub.ForkSession, request))
+
+    async def resume_session(self, session_id: bytes) -> Resumed:
+        """Takes a session over; whoever held it is fenced off. Raises UnknownSession, StepInFlight."""
+        request = session_pb2.ResumeSessionRequest(session_id=session_id)
+        return resumed_of(session_id, await self._ask(self._stub.ResumeSession, request))
+
+    async def export_session(self, session_id: bytes) -> bytes:
+        """A session as bytes, for `import_session` at any daemon that knows its vocabulary. Raises UnknownSession."""
+        request = session_pb2.ExportSessionRequest(session_id=session_id)
+        return (await self._ask(self._stub.ExportSession, request)).envelope
+
+    async def import_session(self, envelope: bytes) -> SessionHandle:
+        """Opens an exported session under its own id.
+
+        Raises InvalidEnvelope, ReplayDiverged, UnknownVocabulary, AlreadyExists, LimitReached.
+        """
+        response = await self._ask(self._stub.ImportSession, session_pb2.ImportSessionRequest(envelope=envelope))
+        return opened_by(response.session_id, response)
 
     async def close_session(self, session_id: bytes) -> bool:
         """Forgets a session. False if there was none."""
