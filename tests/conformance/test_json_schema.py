@@ -87,8 +87,9 @@ def _argument(draw: random.Random, key: str, depth: int) -> Any:
             return inner()
 
 
+@pytest.mark.parametrize("any_order", [False, True])
 @pytest.mark.parametrize("seed", range(8))
-def test_nothing_invalid_is_taken(seed: int) -> None:
+def test_nothing_invalid_is_taken(seed: int, any_order: bool) -> None:
     draw = random.Random(seed)
     search = LinearSearch()
     compared = 0
@@ -97,7 +98,7 @@ def test_nothing_invalid_is_taken(seed: int) -> None:
         schema |= body if isinstance(body := _schema(draw, 2), dict) else {"not": not body}
         prepared: Prepared | None = None
         try:
-            prepared = Prepared(schema)
+            prepared = Prepared(schema, any_order=any_order)
         except InvalidGrammar as error:
             if "no finite" not in error.message:
                 continue
@@ -116,6 +117,26 @@ def test_nothing_invalid_is_taken(seed: int) -> None:
                 break
             assert (violation is None) == (prepared is not None), (schema, text, violation)
             compared += 1
+    assert compared > 200
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_order_takes_all_that_the_schemas_order_takes(seed: int) -> None:
+    draw = random.Random(seed)
+    compared = 0
+    for _ in range(120):
+        schema = _schema(draw, 2)
+        schema = {"$defs": {"x": _schema(draw, 1)}, **(schema if isinstance(schema, dict) else {"not": not schema})}
+        try:
+            ordered = Prepared(schema)
+        except (InvalidGrammar, AssertionError):
+            continue
+        free = Prepared(schema, any_order=True)
+        for _ in range(25):
+            text = json.dumps(_value(draw, 2), ensure_ascii=False)
+            if ordered.takes(text):
+                assert free.takes(text), (schema, text)
+                compared += 1
     assert compared > 200
 
 
