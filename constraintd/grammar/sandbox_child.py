@@ -43,15 +43,20 @@ def run_child(request: TryGrammar, engines: Engines, prober: Prober, verdict_fd:
         payload = verdict_bytes(verdict)
         while payload:
             payload = payload[os.write(verdict_fd, payload) :]
+        os.close(verdict_fd)  # the kernel would do it last, once it has taken the memory apart
     finally:
         os._exit(0)
 
 
-def confine(limits: CompileLimits) -> None:
-    """Puts this process, which must be a fresh fork, under the limits. Soft ones, so that a verdict can lift them."""
+def stand_back() -> None:
+    """Lets everybody else go before this process, which must be a fresh fork."""
     os.setpriority(os.PRIO_PROCESS, 0, _NICENESS)
     with contextlib.suppress(OSError):  # some containers mount /proc read-only; this is only a preference
         Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def confine(limits: CompileLimits) -> None:
+    """Puts this process, which must be a fork, under the limits. Soft ones, so that a verdict can lift them."""
     cpu_seconds = math.ceil(limits.seconds)
     _soften(resource.RLIMIT_CPU, cpu_seconds)
     _soften(resource.RLIMIT_STACK, limits.stack_bytes)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
+from numpy.typing import NDArray
 
 from constraintd.engine.matcher import CompiledGrammar
 from constraintd.mask.packed import Words, empty, of_ids
@@ -29,7 +30,10 @@ _CHEAP_SECONDS = 0.002
 _ORDINARY_SECONDS = 0.001
 _COPIED_AT = 4
 
-Choose = Callable[[Words], int]
+Filled = NDArray[np.int64]
+"""The places of a mask's words that have a bit set, ascending. Worked out once a step: a tenth of the probe's time."""
+
+Choose = Callable[[Words, Filled], int]
 """Picks a legal token from a mask that has one."""
 
 
@@ -95,10 +99,11 @@ class Prober:
             if matcher.is_accepting():
                 texts[choose] = bytes(text)
             np.bitwise_and(words, self._not_eog, out=words)
-            if not words.any():
+            filled = words.nonzero()[0]
+            if not len(filled):
                 yield masked - began
                 return
-            token = choose(words)
+            token = choose(words, filled)
             text += self._token_bytes[token] if token < len(self._token_bytes) else b""
             chosen = time.thread_time()
             matcher.consume(token)
@@ -110,28 +115,28 @@ class Prober:
     def _by_structure(self, rng: random.Random) -> Choose:
         anywhere = _anywhere(rng)
 
-        def choose(words: Words) -> int:
+        def choose(words: Words, filled: Filled) -> int:
             preferred = np.bitwise_and(words, self._structure)
-            return anywhere(preferred if preferred.any() else words)
+            among = preferred.nonzero()[0]
+            return anywhere(preferred, among) if len(among) else anywhere(words, filled)
 
         return choose
 
 
-def _lowest(words: Words) -> int:
-    index = int(np.flatnonzero(words)[0])
+def _lowest(words: Words, filled: Filled) -> int:
+    index = int(filled[0])
     word = int(words[index])
     return 32 * index + (word & -word).bit_length() - 1
 
 
-def _highest(words: Words) -> int:
-    index = int(np.flatnonzero(words)[-1])
+def _highest(words: Words, filled: Filled) -> int:
+    index = int(filled[-1])
     return 32 * index + int(words[index]).bit_length() - 1
 
 
 def _anywhere(rng: random.Random) -> Choose:
-    def choose(words: Words) -> int:
+    def choose(words: Words, filled: Filled) -> int:
         # A random word, then a random bit of it: not uniform over the ids, but cheap on a wide mask.
-        filled = np.flatnonzero(words)
         index = int(filled[rng.randrange(len(filled))])
         word = int(words[index])
         return 32 * index + rng.choice([bit for bit in range(32) if word >> bit & 1])

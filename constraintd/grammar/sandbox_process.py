@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import gc
 import os
+import select
 import selectors
 import signal
 import socket
@@ -20,7 +21,7 @@ import traceback
 from dataclasses import dataclass, field
 
 from constraintd.grammar.engines import Engines
-from constraintd.grammar.sandbox_child import engine_broke, over_depth, over_memory, over_time, run_child
+from constraintd.grammar.sandbox_child import engine_broke, over_depth, over_memory, over_time, run_child, stand_back
 from constraintd.grammar.sandbox_probe import Prober
 from constraintd.grammar.sandbox_protocol import (
     LENGTH,
@@ -32,13 +33,16 @@ from constraintd.grammar.sandbox_protocol import (
     TryGrammar,
     Verdict,
     answer_frame,
-    request_frame,
     request_of,
     verdict_of,
 )
+from constraintd.grammar.sandbox_rehearsal import rehearse
 from constraintd.grammar.source import GrammarKind
 
 _PR_SET_PDEATHSIG = 1
+# Before what nobody waits for, a burial or a fork ahead: a fork right behind an answer keeps the daemon from the core
+# that it was just woken on, for 2 ms.
+_QUIET_SECONDS = 0.001
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -50,6 +54,11 @@ class _Fork:
     request_fd: int
     verdict_fd: int
     log_fd: int
+
+    def close(self) -> None:
+        """Closes what leads to it."""
+        for descriptor in (self.request_fd, self.verdict_fd, self.log_fd):
+            os.close(descriptor)
 
 
 @dataclass(slots=True)
@@ -69,7 +78,8 @@ class _Child:
 class Helper:
     """Owns the socket to the daemon, the vocabularies and the children. One thread.
 
-    One child is forked ahead and waits: forking (2 to 6 ms) is then no part of what a new grammar waits for.
+    One child is forked ahead, rehearses and waits: forking (2 to 6 ms) and the first use of its memory (3 ms) are then
+    no part of what a new grammar waits for.
     """
 
     def __init__(self, daemon: socket.socket) -> None:
@@ -77,7 +87,9 @@ class Helper:
         self._vocabularies: dict[str, tuple[Engines, Prober]] = {}
         self._unusable: dict[str, str] = {}  # vocabulary -> trace of why
         self._children: dict[int, _Child] = {}
+        self._last_used: tuple[Engines, Prober] | None = None
         self._spare: _Fork | None = None
+        self._dying: list[int] = []
         self._selector = selectors.DefaultSelector()
         self._selector.register(daemon, selectors.EVENT_READ)
 
@@ -85,14 +97,15 @@ class Helper:
         """Serves until the daemon's side closes; then ends every child."""
         try:
             while True:
-                # Not while another child works: with few cores, it would be forking that slows it down.
-                if self._spare is None and self._vocabularies and not self._children:
-                    self._spare = self._fork()
-                for key, _ in self._selector.select(self._patience()):
+                events = self._selector.select(self._patience())
+                for key, _ in events:
                     if key.data is not None:
                         self._listen(key.data)
                     elif not self._serve():
                         return
+                self._bury()
+                if not events and self._needs_spare():
+                    self._spare = self._fork(self._last_used)
                 now = time.monotonic()
                 for child in self._children.values():
                     if now >= child.ends_at and not child.late:
@@ -104,8 +117,15 @@ class Helper:
                 os.kill(child.pid, signal.SIGKILL)
 
     def _patience(self) -> float | None:
-        ends = [child.ends_at for child in self._children.values() if not child.late]
-        return max(0.0, min(ends) - time.monotonic()) if ends else None
+        now = time.monotonic()
+        waits = [max(0.0, child.ends_at - now) for child in self._children.values() if not child.late]
+        if self._dying or self._needs_spare():
+            waits.append(_QUIET_SECONDS)
+        return min(waits, default=None)
+
+    def _needs_spare(self) -> bool:
+        """Not while another child works: with few cores, it would be the next one that slows it down."""
+        return self._spare is None and self._last_used is not None and not self._children
 
     def _serve(self) -> bool:
         """Reads and does one request; false when the daemon is gone."""
@@ -117,7 +137,7 @@ class Helper:
             case AddVocabulary() as request:
                 self._add(request)
             case TryGrammar() as request:
-                self._try(request)
+                self._try(request, payload)
             case CancelTry(number):
                 child = self._children.get(number)
                 if child is not None:
@@ -141,27 +161,27 @@ class Helper:
             vocabulary = request.vocabulary()
             engines = Engines(vocabulary)
             engines.prepare(GrammarKind.JSON_SCHEMA)  # what nearly all grammars need; others are made on first use
-            self._vocabularies[request.vocabulary_id] = engines, Prober(vocabulary)
+            self._last_used = self._vocabularies[request.vocabulary_id] = engines, Prober(vocabulary)
         except Exception:
             self._unusable[request.vocabulary_id] = traceback.format_exc()
         # Children are forked from here on: what they share must not be touched by their collector's bookkeeping.
         gc.collect()
         gc.freeze()
 
-    def _try(self, request: TryGrammar) -> None:
+    def _try(self, request: TryGrammar, payload: bytes) -> None:
         known = self._vocabularies.get(request.vocabulary_id)
         if known is None:
             self._answer(request, Faulted(self._unusable.get(request.vocabulary_id, "the vocabulary was never sent")))
             return
+        self._last_used = known
         engines, _ = known
         if not engines.has(request.grammar.kind):
             self._drop_spare()
         try:
             engines.prepare(request.grammar.kind)
-            fork = self._spare or self._fork()
-            self._spare = None
+            fork = self._take_spare() or self._fork()
             with os.fdopen(fork.request_fd, "wb") as pipe, contextlib.suppress(BrokenPipeError):
-                pipe.write(request_frame(request))  # a child that has died says so by its verdict
+                pipe.write(payload)  # a child that has died says so by its verdict
         except Exception:
             self._answer(request, Faulted(traceback.format_exc()))
             return
@@ -170,16 +190,26 @@ class Helper:
         self._children[request.number] = child
         self._selector.register(child.verdict_fd, selectors.EVENT_READ, child)
 
-    def _drop_spare(self) -> None:
+    def _take_spare(self) -> _Fork | None:
+        """The child that waits, if it still does: short of memory, the kernel ends it first."""
         spare, self._spare = self._spare, None
+        if spare is None or os.waitpid(spare.pid, os.WNOHANG)[0] == 0:
+            return spare
+        spare.close()
+        return None
+
+    def _drop_spare(self) -> None:
+        spare = self._take_spare()
         if spare is not None:
             os.kill(spare.pid, signal.SIGKILL)
             os.waitpid(spare.pid, 0)
-            for descriptor in (spare.request_fd, spare.verdict_fd, spare.log_fd):
-                os.close(descriptor)
+            spare.close()
 
-    def _fork(self) -> _Fork:
-        """A child that waits for a request; it knows the vocabularies and engines that are here by now."""
+    def _fork(self, rehearsed: tuple[Engines, Prober] | None = None) -> _Fork:
+        """A child that waits for a request, and until it comes rehearses, if it is told with what.
+
+        It knows the vocabularies and engines that are here by now.
+        """
         requests, request_fd = os.pipe()
         verdict_fd, child_fd = os.pipe()
         log_fd = os.memfd_create("child-log")
@@ -193,8 +223,11 @@ class Helper:
                     os.close(verdict_fd)
                     os.close(request_fd)
                     self._let_go()
+                    stand_back()
+                    if rehearsed is not None:
+                        rehearse(*rehearsed, lambda: bool(select.select([requests], [], [], 0)[0]))
                     with os.fdopen(requests, "rb") as pipe:
-                        request = request_of(pipe.read()[LENGTH.size :])
+                        request = request_of(pipe.read())
                     assert isinstance(request, TryGrammar)
                     run_child(request, *self._vocabularies[request.vocabulary_id], child_fd)
             finally:
@@ -213,7 +246,7 @@ class Helper:
             os.close(other.log_fd)
 
     def _listen(self, child: _Child) -> None:
-        """Takes what a child says; at the end of it, buries the child and passes the verdict on."""
+        """Takes what a child says; at the end of it, ends the child and passes the verdict on."""
         try:
             piece = os.read(child.verdict_fd, 1 << 16)
         except BlockingIOError:
@@ -223,26 +256,38 @@ class Helper:
             return
         self._selector.unregister(child.verdict_fd)
         os.close(child.verdict_fd)
-        os.kill(child.pid, signal.SIGKILL)  # it has closed its pipe, so it is done, or should be
-        _, status = os.waitpid(child.pid, 0)
-        log = os.pread(child.log_fd, 1 << 16, 0).decode("utf-8", "replace")
-        os.close(child.log_fd)
         del self._children[child.request.number]
-        if not child.unwanted:
-            self._answer(child.request, _verdict(child, status, log))
+        os.kill(child.pid, signal.SIGKILL)  # it has closed its pipe, so it is done, or should be
+        if child.said or child.unwanted:
+            # What it said stands whatever it dies of, and taking its memory apart takes the kernel 3 ms.
+            self._dying.append(child.pid)
+            if not child.unwanted:
+                self._answer(child.request, _spoken(child))
+        else:
+            _, status = os.waitpid(child.pid, 0)
+            log = os.pread(child.log_fd, 1 << 16, 0).decode("utf-8", "replace")
+            self._answer(child.request, _unspoken(child, status, log))
+        os.close(child.log_fd)
+
+    def _bury(self) -> None:
+        """Takes leave of the children that have died meanwhile."""
+        self._dying = [pid for pid in self._dying if os.waitpid(pid, os.WNOHANG)[0] == 0]
 
     def _answer(self, request: TryGrammar, verdict: Verdict) -> None:
         self._daemon.sendall(answer_frame(request.number, verdict))
 
 
-def _verdict(child: _Child, status: int, log: str) -> Verdict:
-    """What a child said, or what its death says."""
+def _spoken(child: _Child) -> Verdict:
+    """What a child said."""
+    try:
+        return verdict_of(bytes(child.said))
+    except ValueError as error:
+        return Refused.by(engine_broke(child.request, str(error)), lasting=False)
+
+
+def _unspoken(child: _Child, status: int, log: str) -> Verdict:
+    """What the death of a child says that said nothing."""
     request = child.request
-    if child.said:
-        try:
-            return verdict_of(bytes(child.said))
-        except ValueError as error:
-            return Refused.by(engine_broke(request, str(error)), lasting=False)
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     if child.late or number == signal.SIGXCPU:
         return Refused.by(over_time(request))

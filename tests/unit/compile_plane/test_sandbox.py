@@ -124,6 +124,24 @@ async def test_a_cancelled_try_ends_its_child_at_once(breaking, vocabulary):
     assert breaking.statistics().under_way == 0
 
 
+async def test_a_waiting_child_that_the_kernel_ends_costs_no_grammar_anything(sandbox, vocabulary):
+    await sandbox.try_grammar(vocabulary, regex("a"), SECOND)
+    helper = sandbox.statistics().pid
+    [waiting] = await eventually(lambda: children_of(helper))
+    os.kill(waiting, signal.SIGKILL)
+    await eventually(lambda: not alive(waiting))
+    await sandbox.try_grammar(vocabulary, regex("b"), SECOND)
+    [another] = await eventually(lambda: children_of(helper))
+    assert another != waiting
+    assert sandbox.statistics().starts == 1
+
+
+async def test_an_ended_child_is_buried_without_another_request(sandbox, vocabulary):
+    await sandbox.try_grammar(vocabulary, regex("a"), SECOND)
+    helper = sandbox.statistics().pid
+    await eventually(lambda: len(processes_of(helper)) == len(children_of(helper)) == 1)
+
+
 async def test_the_helper_and_its_children_end_with_the_daemon_s_side(breaking, vocabulary):
     task = asyncio.create_task(breaking.try_grammar(vocabulary, regex("spin"), CompileLimits(seconds=30.0)))
     [child] = await eventually(lambda: children_of(breaking.statistics().pid))
@@ -158,9 +176,14 @@ async def eventually(condition, seconds=10.0):
 
 def children_of(pid):
     """Processes whose parent is `pid`, dead ones that nobody has waited for left out."""
+    return [child for child in processes_of(pid) if alive(child)]
+
+
+def processes_of(pid):
+    """Processes whose parent is `pid`, dead ones that nobody has waited for included."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children") as file:
-            return [int(child) for child in file.read().split() if alive(int(child))]
+            return [int(child) for child in file.read().split()]
     except FileNotFoundError:
         return []
 
