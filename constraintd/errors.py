@@ -252,6 +252,13 @@ class ReplayDiverged(ConstraintdError):
     reason = "REPLAY_DIVERGED"
 
 
+class StoreUnavailable(ConstraintdError):
+    """The store can't do this for now; the same call may be made again."""
+
+    code = "UNAVAILABLE"
+    reason = "STORE_UNAVAILABLE"
+
+
 # --- streams ---
 
 

@@ -98,6 +98,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """DATA_LOSS: a logged token is refused now, or the log leads to another state than the one that was written down.
     metadata: {"position": "17"}
     """
+    ERROR_REASON_STORE_UNAVAILABLE: _ErrorReason.ValueType  # 43
+    """UNAVAILABLE: the store can't keep what was asked for now (disk full, file locked, connection lost). Nothing is lost
+    that was answered; send the same again.
+    """
     ERROR_REASON_HELLO_EXPECTED: _ErrorReason.ValueType  # 50
     """--- streams ---
 
@@ -185,6 +189,10 @@ the grammars and vocabularies here. metadata: {"location": "events[3].tokens"} w
 ERROR_REASON_REPLAY_DIVERGED: ErrorReason.ValueType  # 42
 """DATA_LOSS: a logged token is refused now, or the log leads to another state than the one that was written down.
 metadata: {"position": "17"}
+"""
+ERROR_REASON_STORE_UNAVAILABLE: ErrorReason.ValueType  # 43
+"""UNAVAILABLE: the store can't keep what was asked for now (disk full, file locked, connection lost). Nothing is lost
+that was answered; send the same again.
 """
 ERROR_REASON_HELLO_EXPECTED: ErrorReason.ValueType  # 50
 """--- streams ---

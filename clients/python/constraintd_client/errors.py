@@ -41,6 +41,7 @@ __all__ = [
     "ReplayDiverged",
     "SessionFinished",
     "StaleEpoch",
+    "StoreUnavailable",
     "StalePosition",
     "StepInFlight",
     "TokenNotAllowed",
@@ -250,6 +251,10 @@ class ReplayDiverged(ConstraintdError):
     """A logged token is refused there, or the log leads to another state: the daemons' engines differ."""
 
 
+class StoreUnavailable(ConstraintdError):
+    """The daemon's store can't keep what was asked for now; send the same again."""
+
+
 # --- streams ---
 
 
@@ -301,6 +306,7 @@ ERROR_CLASSES: Final[Mapping[str, type[ConstraintdError]]] = {
     "NO_TOKEN_ALLOWED": NoTokenAllowed,
     "INVALID_ENVELOPE": InvalidEnvelope,
     "REPLAY_DIVERGED": ReplayDiverged,
+    "STORE_UNAVAILABLE": StoreUnavailable,
     "HELLO_EXPECTED": HelloExpected,
     "CONTEXT_EXCEEDED": ContextExceeded,
     "DAEMON_UNAVAILABLE": DaemonUnavailable,
