@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from constraintd import __version__
+from constraintd import __version__, failpoints
 from constraintd.config import Config, Limits
 
 _SERVE_EXAMPLE = """examples:
@@ -65,6 +65,20 @@ def _parser() -> argparse.ArgumentParser:
         metavar="S",
         help="how long running calls may finish after SIGTERM [%(default)s]",
     )
+    serve.add_argument(
+        "--store",
+        default=_default_store(),
+        metavar="STORE",
+        help="where sessions are kept: memory, sqlite:PATH (one daemon a file) or redis://HOST:PORT/DB (many daemons) "
+        "[%(default)s]",
+    )
+    serve.add_argument(
+        "--durability",
+        choices=["relaxed", "strict"],
+        default=Config().durability,
+        help="sqlite: an answered step survives the daemon's death (relaxed), or power loss too (strict) [%(default)s]",
+    )
+    serve.add_argument("--failpoints", default="", metavar="SPEC", help=argparse.SUPPRESS)
     serve.add_argument(
         "--no-sandbox",
         dest="sandbox",
@@ -162,6 +176,12 @@ def _lazily(name: str) -> Callable[[argparse.Namespace], int]:
     return run
 
 
+def _default_store() -> str:
+    """A file of the user's own, where such files belong (XDG base directory specification)."""
+    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return f"sqlite:{home}/constraintd/sessions.sqlite"
+
+
 def _serve(options: argparse.Namespace) -> int:
     logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     config = Config(
@@ -169,7 +189,12 @@ def _serve(options: argparse.Namespace) -> int:
         limits=Limits(**{field.name: getattr(options, field.name) for field in fields(Limits)}),
         drain_seconds=options.drain_seconds,
         sandbox=options.sandbox,
+        store=options.store,
+        durability=options.durability,
+        failpoints=options.failpoints,
     )
+    if config.failpoints:
+        failpoints.enable(config.failpoints)
     from constraintd.grammar.native_memory import settle_malloc
     from constraintd.grammar.sandbox import HelperSandbox, NoSandbox, SandboxUnavailable
     from constraintd.server.stacks import deepen_stacks
@@ -187,11 +212,13 @@ def _serve(options: argparse.Namespace) -> int:
         print(f"constraintd: {error}", file=sys.stderr)
         return 1
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    from constraintd.errors import StoreUnavailable
     from constraintd.server.daemon import CannotListen, serve
+    from constraintd.stores import BadStore
 
     try:
         asyncio.run(serve(config, sandbox, ready=lambda addresses: print("listening on", *addresses, flush=True)))
-    except CannotListen as error:
+    except (CannotListen, BadStore, StoreUnavailable) as error:
         print(f"constraintd: {error}", file=sys.stderr)
         return 1
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,11 @@ class Limits:
     compile_step_seconds: float = 0.05
     max_compile_step_seconds: float = 0.5
     max_uploads: int = 4
-    max_sessions: int = 4096
+    max_sessions: int = 1 << 17
+    # Of sessions in memory, by estimate; those that were stepped longest ago make room, and are revived when needed.
+    max_hot_session_bytes: int = 1 << 30
+    # A session that was not stepped for so long is kept in the store alone.
+    session_passive_seconds: float = 60.0
     max_streams: int = 64
     max_batch_steps: int = 4096
     max_step_tokens: int = 1024
@@ -50,5 +55,11 @@ class Config:
     listen: tuple[str, ...] = ("127.0.0.1:50051",)
     limits: Limits = field(default_factory=Limits)
     drain_seconds: float = 5.0
+    store: str = "memory"
+    """Where sessions are kept: `memory`, `sqlite:PATH` or `redis://HOST:PORT/DB`."""
+    durability: Literal["relaxed", "strict"] = "relaxed"
+    """What an answered step survives on sqlite: `relaxed` the process's death, `strict` the machine's too."""
+    failpoints: str = ""
+    """For tests alone: see `constraintd.failpoints`."""
     sandbox: bool = True
     """Whether new grammars are first tried in a disposable process."""

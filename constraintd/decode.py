@@ -1,35 +1,74 @@
 """One Decode stream: reads step batches, answers every step, lets no session wait for another.
 
 Two lanes. A session whose last step was quick (nearly all: some 60 us) is stepped right here on the event loop, which
-saves a thread hop a batch. One that was slow is stepped in a thread, and its answer follows when it is ready. The loop
-is given back every 2 ms, so that a batch of hundreds delays neither other streams nor health checks.
+saves a thread hop a batch. One that was slow, or is not in memory, is stepped in a thread, and its answer follows when
+it is ready. The loop is given back every 2 ms, so that a batch of hundreds delays neither other streams nor health
+checks. What a batch came to is kept as one append; only then does any answer leave.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
+from typing import Any
 
+from constraintd import failpoints
 from constraintd.config import Limits
-from constraintd.errors import ConstraintdError, StepInFlight, TooLarge, VocabularyMismatch
+from constraintd.errors import ConstraintdError, StepInFlight, StoreUnavailable, TooLarge, VocabularyMismatch
 from constraintd.server.errors import step_error
-from constraintd.session.session import Session
-from constraintd.session.table import SessionTable
+from constraintd.session.directive import Directive
+from constraintd.session.session import Pending, Session
+from constraintd.session.table import SessionTable, StaleCopy
 from constraintd.translate import directive_message, session_id_of
 from constraintd.v1 import constraint_service_pb2, session_pb2
 
 _SLICE_SECONDS = 0.002
+_ATTEMPTS = 3
 # Room that an answer takes in its batch besides its own bytes: field tags and lengths.
 _ANSWER_OVERHEAD = 16
 
 Write = Callable[[constraint_service_pb2.DecodeResponse], Awaitable[None]]
 
 
-def step_session(session: Session, step: session_pb2.Step) -> session_pb2.Directive:
-    """Applies one step: the synchronous heart of Decode and Step. Raises what Session.step raises."""
-    return directive_message(session.step(step.epoch, step.position, step.tokens, step.surprisals, step.passes))
+async def step_kept(table: SessionTable, step: session_pb2.Step, threads: Executor) -> Directive:
+    """Applies one step and keeps it, in a thread; a stale copy of the session is replaced first.
+
+    Raises what `Session.prepare_step` raises, UnknownSession, StoreUnavailable.
+    """
+    loop = asyncio.get_running_loop()
+    for _ in range(_ATTEMPTS):
+        session = await table.get(step.session_id)
+        try:
+            done = await loop.run_in_executor(threads, _step_and_keep, table, session, step)
+        except ConstraintdError:
+            # What a stale copy refuses may be right.
+            if table.store.shared and not await table.revalidate(step.session_id):
+                continue
+            raise
+        if isinstance(done, Directive):
+            return done
+        if done is None and (not table.store.shared or await table.revalidate(step.session_id)):
+            return session.directive  # a repeat
+    raise StoreUnavailable(f"session {step.session_id.hex()} is being changed by several daemons; send the same again")
+
+
+def _step_and_keep(table: SessionTable, session: Session, step: session_pb2.Step) -> Directive | StaleCopy | None:
+    """The next Directive; None for a repeat, whose Directive the session has."""
+    pending = prepare(session, step)
+    if isinstance(pending, Directive):
+        return None
+    result = table.keep([pending])[0]
+    if isinstance(result, ConstraintdError):
+        raise result
+    return pending.directive if result is None else result
+
+
+def prepare(session: Session, step: session_pb2.Step) -> Pending | Directive:
+    """What the step will come to. Raises what `Session.prepare_step` raises."""
+    return session.prepare_step(step.epoch, step.position, step.tokens, step.surprisals, step.passes)
 
 
 def check_step(step: session_pb2.Step, limits: Limits) -> None:
@@ -61,24 +100,23 @@ class DecodeStream:
             )
         answers = _Answers(self._limits.directive_batch_bytes)
         seen: set[bytes] = set()
+        pendings: list[tuple[session_pb2.Step, Pending]] = []
         slice_end = time.perf_counter() + _SLICE_SECONDS
         for step in batch.steps:
-            session = self._admit(step, seen, answers)
-            if session is None:
-                pass
-            elif session.is_slow or session.step_seconds * len(step.tokens) > _SLICE_SECONDS:
-                self._step_in_thread(session, step)
-            else:
-                answers.add(_answer(session, step))
+            try:
+                self._take(step, seen, pendings, answers)
+            except ConstraintdError as error:
+                answers.add(_refusal(step, error))
             if time.perf_counter() > slice_end:
-                await self._send(answers.take())
+                await self._keep(pendings, answers)
+                pendings, answers = [], _Answers(self._limits.directive_batch_bytes)
                 await asyncio.sleep(0)
                 slice_end = time.perf_counter() + _SLICE_SECONDS
-        await self._send(answers.take())
+        await self._keep(pendings, answers)
 
     async def drain(self) -> None:
         """Waits until every slow step is answered."""
-        if self._slow:
+        while self._slow:
             await asyncio.gather(*self._slow)
 
     def cancel(self) -> None:
@@ -86,31 +124,94 @@ class DecodeStream:
         for task in self._slow:
             task.cancel()
 
-    def _admit(self, step: session_pb2.Step, seen: set[bytes], answers: _Answers) -> Session | None:
-        """The step's session, or None where the step is refused and its answer says so."""
+    def _take(
+        self,
+        step: session_pb2.Step,
+        seen: set[bytes],
+        pendings: list[tuple[session_pb2.Step, Pending]],
+        answers: _Answers,
+    ) -> None:
+        """Prepares a step right here, or hands it to the slow lane. Raises what it is refused with."""
+        check_step(step, self._limits)
+        if step.session_id in seen:
+            raise StepInFlight(f"the batch has two steps of session {step.session_id.hex()}; send one, then the other")
+        seen.add(step.session_id)
+        session = self._sessions.hot(step.session_id)
+        if session is None or session.is_slow or session.step_seconds * len(step.tokens) > _SLICE_SECONDS:
+            self._later(self._step_slowly(step))
+            return
+        self._check_vocabulary(session)
         try:
-            check_step(step, self._limits)
-            if step.session_id in seen:
-                raise StepInFlight(
-                    f"the batch has two steps of session {step.session_id.hex()}; send one, then the other"
-                )
-            seen.add(step.session_id)
-            session = self._sessions.get(step.session_id)
-            if session.identity.vocabulary.fingerprint != self._vocabulary_id:
-                raise VocabularyMismatch(
-                    f"session {step.session_id.hex()} has vocabulary {session.identity.vocabulary.fingerprint}, "
-                    f"this stream {self._vocabulary_id}; step it on a stream of its own vocabulary"
-                )
-            return session
-        except ConstraintdError as error:
-            answers.add(_refusal(step, error))
-            return None
+            pending = prepare(session, step)
+        except ConstraintdError:
+            if self._sessions.store.shared:  # perhaps the copy is stale
+                self._later(self._step_slowly(step))
+                return
+            raise
+        if isinstance(pending, Pending):
+            pendings.append((step, pending))
+        elif self._sessions.store.shared:
+            self._later(self._step_slowly(step))
+        else:
+            answers.add(_answer(step, pending))
 
-    def _step_in_thread(self, session: Session, step: session_pb2.Step) -> None:
-        async def run() -> None:
+    def _check_vocabulary(self, session: Session) -> None:
+        if session.identity.vocabulary.fingerprint != self._vocabulary_id:
+            raise VocabularyMismatch(
+                f"session {session.identity.session_id.hex()} has the vocabulary "
+                f"{session.identity.vocabulary.fingerprint}, this stream {self._vocabulary_id}; "
+                "step it on a stream of its own vocabulary"
+            )
+
+    async def _keep(self, pendings: Sequence[tuple[session_pb2.Step, Pending]], answers: _Answers) -> None:
+        """Keeps what is pending, then sends its answers with those that are ready; where keeping takes long, later."""
+        if self._sessions.store.quick or not pendings:
+            kept = self._sessions.keep([pending for _, pending in pendings]) if pendings else []
+            await self._answer(pendings, kept, answers)
+            return
+        await self._send(answers.take())
+
+        async def keep_in_thread() -> None:
             loop = asyncio.get_running_loop()
-            answer = await loop.run_in_executor(self._threads, _answer, session, step)
-            await self._send([constraint_service_pb2.DirectiveBatch(answers=[answer])])
+            held = [pending for _, pending in pendings]
+            # Shielded: what is pending holds its sessions until it is kept, whether or not anybody still waits for it.
+            kept = await asyncio.shield(loop.run_in_executor(self._threads, self._sessions.keep, held))
+            await self._answer(pendings, kept, _Answers(self._limits.directive_batch_bytes))
+
+        self._later(keep_in_thread())
+
+    async def _answer(
+        self,
+        pendings: Sequence[tuple[session_pb2.Step, Pending]],
+        kept: Sequence[StaleCopy | ConstraintdError | None],
+        answers: _Answers,
+    ) -> None:
+        for (step, pending), result in zip(pendings, kept, strict=True):
+            if result is None:
+                answers.add(_answer(step, pending.directive))
+            elif isinstance(result, ConstraintdError):
+                answers.add(_refusal(step, result))
+            else:
+                self._later(self._step_slowly(step))
+        failpoints.hit(failpoints.REPLY_BEFORE)
+        await self._send(answers.take())
+        failpoints.hit(failpoints.REPLY_AFTER)
+
+    async def _step_slowly(self, step: session_pb2.Step) -> None:
+        try:
+            self._check_vocabulary(await self._sessions.get(step.session_id))
+            answer = _answer(step, await step_kept(self._sessions, step, self._threads))
+        except ConstraintdError as error:
+            answer = _refusal(step, error)
+        failpoints.hit(failpoints.REPLY_BEFORE)
+        await self._send([constraint_service_pb2.DirectiveBatch(answers=[answer])])
+        failpoints.hit(failpoints.REPLY_AFTER)
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        async def run() -> None:
+            # The client learns of it by its stream, and sends again what was not answered.
+            with contextlib.suppress(StreamGone):
+                await work
 
         task = asyncio.create_task(run())
         self._slow.add(task)
@@ -119,14 +220,18 @@ class DecodeStream:
     async def _send(self, batches: list[constraint_service_pb2.DirectiveBatch]) -> None:
         async with self._writing:
             for batch in batches:
-                await self._write(constraint_service_pb2.DecodeResponse(directive_batch=batch))
+                try:
+                    await self._write(constraint_service_pb2.DecodeResponse(directive_batch=batch))
+                except Exception as error:  # gRPC has no one class for it
+                    raise StreamGone from error
 
 
-def _answer(session: Session, step: session_pb2.Step) -> constraint_service_pb2.StepAnswer:
-    try:
-        return constraint_service_pb2.StepAnswer(session_id=step.session_id, directive=step_session(session, step))
-    except ConstraintdError as error:
-        return _refusal(step, error)
+class StreamGone(Exception):
+    """An answer could not be sent: the stream has ended."""
+
+
+def _answer(step: session_pb2.Step, directive: Directive) -> constraint_service_pb2.StepAnswer:
+    return constraint_service_pb2.StepAnswer(session_id=step.session_id, directive=directive_message(directive))
 
 
 def _refusal(step: session_pb2.Step, error: ConstraintdError) -> constraint_service_pb2.StepAnswer:

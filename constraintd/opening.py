@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from constraintd.config import Limits
 from constraintd.constraint_plan import ConstraintPlan
 from constraintd.grammar.cache import Lease
+from constraintd.replay import SettingsShelf
 from constraintd.session.session import Identity, Session
 from constraintd.settings_source import SettingsSource, checked_prompt, settings_of
 from constraintd.translate_sampler import sampler_config_of
@@ -22,6 +23,7 @@ def build_session(
     plan: ConstraintPlan,
     leases: Sequence[Lease],
     limits: Limits,
+    shelf: SettingsShelf,
 ) -> Session:
     """The session. `leases` hold what became of `plan.refs`; `digest` tells this request from others.
 
@@ -36,5 +38,5 @@ def build_session(
         request.reasoning_end if request.HasField("reasoning_end") else None,
         seeded=seed != fresh,
     )
-    settings = settings_of(source, plan, leases, prompt, vocabulary, limits)
+    settings = shelf.shared(settings_of(source, plan, leases, prompt, vocabulary, limits), source)
     return Session.open(Identity(request.session_id, vocabulary, digest), settings, prompt, seed)

@@ -7,23 +7,25 @@ takes more than a moment (reading a vocabulary, compiling, opening) runs in thre
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar
 
 import grpc
 
 import constraintd
+from constraintd import failpoints
 from constraintd.config import Limits
 from constraintd.constraint_plan import GrammarRef, source_ref
-from constraintd.decode import DecodeStream, check_step, step_session
+from constraintd.decode import DecodeStream, StreamGone, check_step, step_kept
 from constraintd.errors import (
     HelloExpected,
     LimitReached,
     LogitsWidthMismatch,
+    StoreUnavailable,
 )
 from constraintd.grammar.cache import Lease
 from constraintd.grammar.compiler import Compiled, GrammarCompiler, default_limits
@@ -32,11 +34,15 @@ from constraintd.grammar.sandbox import Sandbox
 from constraintd.grammar.sandbox_protocol import CompileLimits
 from constraintd.grammar.source import Grammar
 from constraintd.known_sources import KnownSources
-from constraintd.session.table import SessionTable
-from constraintd.session_calls import Hold, SessionCalls
+from constraintd.replay import Hold, Replay, SettingsShelf
+from constraintd.revival import Revival
+from constraintd.session.store.store import SessionStore
+from constraintd.session.table import SessionTable, TableLimits
+from constraintd.session_calls import SessionCalls
 from constraintd.translate import (
     FORMATS,
     compile_limits_of,
+    directive_message,
     report_messages,
     vocabulary_message,
 )
@@ -48,13 +54,15 @@ from constraintd.v1 import (
     session_pb2,
     vocabulary_pb2,
 )
-from constraintd.vocabulary.load import load_vocabulary
+from constraintd.vocabularies import Vocabularies
 from constraintd.vocabulary.registry import VocabularyRegistry
 from constraintd.vocabulary.token_table import pack_vocabulary
 from constraintd.vocabulary.vocabulary import Vocabulary
 
 _COMPONENTS = ("grpcio", "llguidance", "numpy", "protobuf", "sentencepiece", "tokenizers")
 _TABLE_CHUNK = 1 << 20
+_SWEEP_SECONDS = 5.0
+_log = logging.getLogger(__name__)
 # Up to here, reading a grammar takes less than the hop to a thread and back.
 _SMALL_SOURCE_BYTES = 2048
 
@@ -65,18 +73,31 @@ T = TypeVar("T")
 class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
     """constraintd.v1.ConstraintService over one daemon's vocabularies, grammars and sessions."""
 
-    def __init__(self, limits: Limits, sandbox: Sandbox) -> None:
+    def __init__(self, limits: Limits, sandbox: Sandbox, store: SessionStore) -> None:
         self._limits = limits
         self._vocabularies = VocabularyRegistry(limits.max_vocabularies)
         self._compiler = GrammarCompiler(self._vocabularies, sandbox, limits)
-        self._sessions = SessionTable(limit=limits.max_sessions, idle_seconds=limits.session_idle_seconds)
         self._known = KnownSources()
         self._streams = 0
         self._uploads = 0
         # Apart, so that slow openings can't hold up a slow step, nor the other way round. Compiling has its own.
         self._open_threads = ThreadPoolExecutor(4, "open")
         self._step_threads = ThreadPoolExecutor(4, "step")
-        self._calls = SessionCalls(self._sessions, self._vocabularies, limits, self._open_threads)
+        self._uploaded = Vocabularies(self._vocabularies, self._compiler.prepare, self._open_threads)
+        shelf = SettingsShelf()
+        self._revival = Revival(store, self._uploaded, Replay(shelf, limits), self._hold_for_long, self._open_threads)
+        self._sessions = SessionTable(
+            store,
+            TableLimits(
+                limits.max_sessions,
+                limits.max_hot_session_bytes,
+                limits.session_idle_seconds,
+                limits.session_passive_seconds,
+            ),
+            self._revival.session,
+            self._open_threads,
+        )
+        self._calls = SessionCalls(self._sessions, self._uploaded, shelf, limits, self._open_threads)
 
     def close(self) -> None:
         """Lets go of the threads; running work is not waited for."""
@@ -107,20 +128,7 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         self._uploads += 1
         try:
             upload = await read_upload(request_iterator, self._limits)
-            load = partial(
-                load_vocabulary,
-                upload.format,
-                upload.tokenizer,
-                logits_width=upload.logits_width,
-                eog_ids=upload.eog_ids,
-                generation_config=upload.generation_config,
-                tokenizer_config=upload.tokenizer_config,
-                special=upload.special or None,
-                pattern=upload.pattern,
-            )
-            vocabulary, created = self._vocabularies.add(await self._in_thread(load))
-            if created:
-                await self._compiler.prepare(vocabulary)
+            vocabulary, created = await self._uploaded.register(upload)
         finally:
             self._uploads -= 1
         return vocabulary_pb2.RegisterVocabularyResponse(vocabulary=vocabulary_message(vocabulary), created=created)
@@ -215,21 +223,23 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         self, request: session_pb2.CloseSessionRequest, context: Context
     ) -> session_pb2.CloseSessionResponse:
         """Forgets a session."""
-        return self._calls.close(request)
+        return await self._calls.close(request)
 
     async def GetSession(
         self, request: session_pb2.GetSessionRequest, context: Context
     ) -> session_pb2.GetSessionResponse:
         """One session, with its tokens."""
-        return self._calls.get(request)
+        return await self._calls.get(request)
 
     async def ListSessions(
         self, request: session_pb2.ListSessionsRequest, context: Context
     ) -> session_pb2.ListSessionsResponse:
         """A page of sessions."""
-        return self._calls.page(request)
+        return await self._calls.page(request)
 
     def _hold(self, context: Context) -> Hold:
+        """Holds grammars within the call's deadline."""
+
         async def hold(vocabulary_id: str, ref: GrammarRef) -> Lease:
             if ref.read is None:
                 return self._compiler.get(vocabulary_id, ref.grammar_id)
@@ -237,6 +247,21 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
             return (await self._compile(vocabulary_id, await self._read(ref), context)).lease
 
         return hold
+
+    async def _hold_for_long(self, vocabulary_id: str, ref: GrammarRef) -> Lease:
+        """The same without a deadline, for a session that is revived: whoever asked for it may ask again."""
+        if ref.read is None:
+            return self._compiler.get(vocabulary_id, ref.grammar_id)
+        return (await self._compiler.compile(vocabulary_id, await self._read(ref))).lease
+
+    async def sweep(self) -> None:
+        """Lets go of sessions that nobody steps, for as long as the daemon runs."""
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            try:
+                await self._sessions.sweep()
+            except StoreUnavailable as error:
+                _log.warning("%s; sessions expire later", error.message)
 
     async def Decode(  # type: ignore[override]  # writes for itself: answers leave in any order
         self, request_iterator: AsyncIterator[constraint_service_pb2.DecodeRequest], context: Context
@@ -264,6 +289,8 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
                     raise HelloExpected("Hello comes once, first; after it send only step_batch messages")
             if stream is not None:
                 await stream.drain()
+        except StreamGone:
+            _log.debug("a Decode stream ended before its answers were sent")
         finally:
             self._streams -= 1
             if stream is not None:
@@ -283,10 +310,9 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
     async def Step(self, request: session_pb2.StepRequest, context: Context) -> session_pb2.StepResponse:
         """Steps one session."""
         check_step(request.step, self._limits)
-        session = self._sessions.get(request.step.session_id)
-        loop = asyncio.get_running_loop()
-        directive = await loop.run_in_executor(self._step_threads, step_session, session, request.step)
-        return session_pb2.StepResponse(directive=directive)
+        directive = await step_kept(self._sessions, request.step, self._step_threads)
+        failpoints.hit(failpoints.REPLY_BEFORE)
+        return session_pb2.StepResponse(directive=directive_message(directive))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._open_threads, work)

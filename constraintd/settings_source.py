@@ -6,6 +6,7 @@ settings from them anew.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,12 +18,13 @@ from constraintd.encoding import Reader, Writer
 from constraintd.engine.token_rules import FixedMask
 from constraintd.errors import InvalidField, TooLarge
 from constraintd.grammar.cache import Lease
+from constraintd.grammar.grammar_bytes import grammar_bytes
 from constraintd.grammar.honesty import verifier_of
 from constraintd.reasoning import reasoning_of
 from constraintd.sampler.checks import check_sampler_config
 from constraintd.sampler.config import DenyRanges, SamplerConfig
 from constraintd.sampler.settings import Settings
-from constraintd.session.events import SessionSettings, Verifier
+from constraintd.session.events import SessionSettings, SettingsRef, Verifier
 from constraintd.translate_sampler import sampler_config_message, sampler_config_of
 from constraintd.v1 import sampler_pb2, session_pb2
 from constraintd.vocabulary.vocabulary import Vocabulary
@@ -86,9 +88,14 @@ def settings_of(
         max_tokens=min(bounds, default=limits.max_session_tokens),
         max_position=limits.max_session_tokens,
     )
+    encoded = _encoded(source, config)
+    named = [grammar_bytes(lease.source) for ref, lease in zip(plan.refs, leases, strict=True) if ref.read is None]
+    contents = (encoded, *named)
+    digests = [hashlib.sha256(blob).digest() for blob in contents]
     return SessionSettings(
         sampling,
-        _encoded(source, config),
+        SettingsRef(digests[0], tuple(digests[1:])),
+        dict(zip(digests, contents, strict=True)),
         tuple(lease.grammar.grammar_id for lease in leases),
         verifiers=tuple(
             Verifier(part_name(leases[ref].grammar), check)

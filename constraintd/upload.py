@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from constraintd.config import Limits
+from constraintd.encoding import Reader, Writer
 from constraintd.errors import InvalidField, TooLarge
 from constraintd.translate import FORMATS
 from constraintd.v1 import vocabulary_pb2
-from constraintd.vocabulary.load import VocabularyFormat
+from constraintd.vocabulary.load import VocabularyFormat, load_vocabulary
+from constraintd.vocabulary.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,58 @@ class Upload:
     tokenizer: bytes
     generation_config: bytes | None
     tokenizer_config: bytes | None
+
+
+def upload_bytes(upload: Upload) -> bytes:
+    """The upload in the canonical encoding, for stores."""
+    writer = Writer()
+    writer.text(upload.format.value)
+    writer.signed(-1 if upload.logits_width is None else upload.logits_width)
+    writer.numbers(upload.eog_ids)
+    writer.numbers(list(upload.special))
+    for spelling in upload.special.values():
+        writer.text(spelling)
+    for part in (upload.pattern and upload.pattern.encode(), upload.generation_config, upload.tokenizer_config):
+        writer.flag(part is not None)
+        writer.data(part or b"")
+    writer.data(upload.tokenizer)
+    return writer.getvalue()
+
+
+def upload_of(data: bytes) -> Upload:
+    """What `upload_bytes` wrote. Raises InvalidEnvelope."""
+    reader = Reader(data, "vocabulary")
+    format_ = VocabularyFormat(reader.text())
+    width = reader.signed()
+    eog_ids = reader.numbers()
+    special = {token: reader.text() for token in reader.numbers()}
+    pattern, generation_config, tokenizer_config = (
+        part if given else None for given, part in [(reader.flag(), reader.data()) for _ in range(3)]
+    )
+    return Upload(
+        format_,
+        None if width < 0 else width,
+        eog_ids,
+        special,
+        None if pattern is None else pattern.decode(),
+        reader.data(),
+        generation_config,
+        tokenizer_config,
+    )
+
+
+def vocabulary_of(upload: Upload) -> Vocabulary:
+    """The vocabulary that it is. Raises VocabularyError."""
+    return load_vocabulary(
+        upload.format,
+        upload.tokenizer,
+        logits_width=upload.logits_width,
+        eog_ids=upload.eog_ids,
+        generation_config=upload.generation_config,
+        tokenizer_config=upload.tokenizer_config,
+        special=upload.special or None,
+        pattern=upload.pattern,
+    )
 
 
 async def read_upload(requests: AsyncIterator[vocabulary_pb2.RegisterVocabularyRequest], limits: Limits) -> Upload:

@@ -52,6 +52,8 @@ def daemon_process(*arguments: str) -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="constraintd-"))
     address = f"unix:{folder}/daemon.sock"
     command = [sys.executable, "-m", "constraintd.cli", "serve", "--listen", address, "--drain-seconds", "0.5"]
+    if "--store" not in arguments:
+        command += ["--store", "memory"]
     process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

@@ -11,18 +11,25 @@ from typing import Any, TypeVar
 from constraintd.config import Limits
 from constraintd.constraint import PartKind, PartSpec
 from constraintd.constraint_plan import GrammarRef
+from constraintd.decode import step_kept
 from constraintd.engine.matcher import CompiledGrammar
 from constraintd.grammar.cache import Lease
 from constraintd.grammar.compiler import GrammarCompiler
 from constraintd.grammar.sandbox import NoSandbox
 from constraintd.part_identity import grammar_identity
+from constraintd.replay import Replay, SettingsShelf
+from constraintd.revival import Revival
 from constraintd.sampler.config import SamplerConfig
 from constraintd.sampler.settings import Settings
+from constraintd.session.directive import Directive
 from constraintd.session.events import SessionSettings
 from constraintd.session.session import Identity, Session
-from constraintd.session.table import SessionTable
+from constraintd.session.store.memory import MemoryStore
+from constraintd.session.store.store import SessionStore
+from constraintd.session.table import SessionTable, TableLimits
 from constraintd.session_calls import SessionCalls
 from constraintd.v1 import session_pb2
+from constraintd.vocabularies import Vocabularies
 from constraintd.vocabulary.load import VocabularyFormat, load_vocabulary
 from constraintd.vocabulary.registry import VocabularyRegistry
 from constraintd.vocabulary.vocabulary import Vocabulary
@@ -56,16 +63,46 @@ def plain_session(
 class PlainDaemon:
     """One daemon's sessions over one vocabulary. Close it after use."""
 
-    def __init__(self, vocabulary: Vocabulary = BYTES, limits: Limits | None = None) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary = BYTES, limits: Limits | None = None, store: SessionStore | None = None
+    ) -> None:
         limits = limits or Limits()
+        store = store or MemoryStore()
         self.vocabulary = vocabulary
         self._loop = asyncio.new_event_loop()
         registry = VocabularyRegistry(1)
         registry.add(vocabulary)
         self._compiler = GrammarCompiler(registry, NoSandbox(), limits)
         self._threads = ThreadPoolExecutor(1)
-        self.sessions = SessionTable(limit=limits.max_sessions, idle_seconds=limits.session_idle_seconds)
-        self.calls = SessionCalls(self.sessions, registry, limits, self._threads)
+        vocabularies = Vocabularies(registry, self._compiler.prepare, self._threads)
+        shelf = SettingsShelf()
+        revival = Revival(store, vocabularies, Replay(shelf, limits), self.hold, self._threads)
+        bounds = TableLimits(limits.max_sessions, limits.max_hot_session_bytes, limits.session_idle_seconds, 60.0)
+        self.table = SessionTable(store, bounds, revival.session, self._threads)
+        self.calls = SessionCalls(self.table, vocabularies, shelf, limits, self._threads)
+
+    def session(self, session_id: bytes) -> Session:
+        """The session as it stands, revived if need be."""
+        return self.run(self.table.get(session_id))
+
+    def close_session(self, session: Session) -> None:
+        """CloseSession."""
+        request = session_pb2.CloseSessionRequest(session_id=session.identity.session_id)
+        self.run(self.calls.close(request))
+
+    def step(
+        self, session: Session, tokens: Sequence[int], surprisals: Sequence[float], passes: Sequence[int] = ()
+    ) -> Directive:
+        """Step, from the session's present place."""
+        step = session_pb2.Step(
+            session_id=session.identity.session_id,
+            epoch=session.epoch,
+            position=session.position,
+            tokens=tokens,
+            surprisals=surprisals,
+            passes=passes,
+        )
+        return self.run(step_kept(self.table, step, self._threads))
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         """The call's answer. Raises what it raises."""
@@ -86,7 +123,7 @@ class PlainDaemon:
             **fields,
         )
         self.run(self.calls.open(request, self.hold))
-        return self.sessions.get(request.session_id)
+        return self.session(request.session_id)
 
     def update(self, session: Session, **fields: Any) -> session_pb2.UpdateSessionResponse:
         """UpdateSession from the session's present place."""
@@ -120,7 +157,7 @@ class PlainDaemon:
             **fields,
         )
         self.run(self.calls.fork(request))
-        return self.sessions.get(request.new_session_id)
+        return self.session(request.new_session_id)
 
     def export(self, session: Session) -> bytes:
         """Its envelope."""
@@ -130,7 +167,7 @@ class PlainDaemon:
     def import_(self, envelope: bytes) -> Session:
         """The session in an envelope."""
         answer = self.run(self.calls.import_(session_pb2.ImportSessionRequest(envelope=envelope), self.hold))
-        return self.sessions.get(answer.session_id)
+        return self.session(answer.session_id)
 
     def close(self) -> None:
         """Ends threads and loop."""

@@ -18,6 +18,7 @@ from constraintd.grammar.honesty import report_of
 from constraintd.grammar.json_schema.report import KeywordReport
 from constraintd.grammar.sandbox import Sandbox
 from constraintd.opening import build_session
+from constraintd.replay import SettingsShelf
 from constraintd.sampler.finish import Finish
 from constraintd.session.directive import DenseMask, Outcome
 from constraintd.v1 import grammar_pb2, session_pb2
@@ -110,7 +111,7 @@ class InProcess:
                 constraint=constraint,
             )
             digest = hashlib.sha256(request.SerializeToString()).digest()
-            session = build_session(request, digest, self._vocabulary, plan, leases, self._limits)
+            session = build_session(request, digest, self._vocabulary, plan, leases, self._limits, SettingsShelf())
         except ConstraintdError as error:
             raise _refused(error) from None
         timings: list[float] = []

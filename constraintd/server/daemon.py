@@ -17,6 +17,8 @@ from constraintd.config import Config
 from constraintd.grammar.sandbox import Sandbox
 from constraintd.server.error_interceptor import ErrorInterceptor
 from constraintd.service import ConstraintService
+from constraintd.session.store.store import SessionStore
+from constraintd.stores import open_store
 from constraintd.v1 import constraint_service_pb2, constraint_service_pb2_grpc
 
 SERVICE_NAME = constraint_service_pb2.DESCRIPTOR.services_by_name["ConstraintService"].full_name
@@ -30,11 +32,13 @@ class CannotListen(Exception):
 
 
 class Daemon:
-    """One gRPC server. Owns its service; used from one event loop. The sandbox is its starter's to close."""
+    """One gRPC server. Owns its service and store; used from one event loop. The sandbox is its starter's to close."""
 
-    def __init__(self, config: Config, sandbox: Sandbox) -> None:
+    def __init__(self, config: Config, sandbox: Sandbox, store: SessionStore) -> None:
         self._config = config
-        self._service = ConstraintService(config.limits, sandbox)
+        self._store = store
+        self._service = ConstraintService(config.limits, sandbox, store)
+        self._sweeping: asyncio.Task[None] | None = None
         self._health = health.aio.HealthServicer()
         size = config.limits.max_message_bytes
         self._server = grpc.aio.server(
@@ -61,6 +65,7 @@ class Daemon:
                 ) from None
             bound.append(address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}")
         await self._server.start()
+        self._sweeping = asyncio.create_task(self._service.sweep())
         for name in ("", SERVICE_NAME):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         # What is there by now stays: the collector need never look at it again, which makes its full rounds short.
@@ -72,19 +77,24 @@ class Daemon:
         """Turns NOT_SERVING, lets running calls finish for `drain_seconds`, then ends them."""
         await self._health.enter_graceful_shutdown()
         await self._server.stop(self._config.drain_seconds)
+        if self._sweeping is not None:
+            self._sweeping.cancel()
         self._service.close()
+        self._store.close()
         for address in self._config.listen:
             if address.startswith("unix:") and os.path.exists(address.removeprefix("unix:")):
                 os.unlink(address.removeprefix("unix:"))
 
 
 async def serve(config: Config, sandbox: Sandbox, ready: Callable[[tuple[str, ...]], None]) -> None:
-    """Runs a daemon until SIGTERM or SIGINT. `ready` gets its addresses once it listens. Raises CannotListen."""
+    """Runs a daemon until SIGTERM or SIGINT. `ready` gets its addresses once it listens. Raises CannotListen,
+    BadStore and StoreUnavailable.
+    """
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    daemon = Daemon(config, sandbox)
+    daemon = Daemon(config, sandbox, open_store(config.store, durability=config.durability))
     ready(await daemon.start())
     await stopping.wait()
     _log.info("stopping: running calls have %g s to finish", config.drain_seconds)

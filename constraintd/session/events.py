@@ -6,12 +6,13 @@ Truncated      a rollback: what came after the position has never happened
 Reconfigured   other settings from the present position on, in the same turn
 Turned         a new turn, its prompt behind the last token
 Finished       how the present turn ended; follows from the others, and is written for those who only read
+Fed            the forward passes so far, all at once: in logs that were written as one piece
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from constraintd.sampler.finish import Finish
@@ -29,19 +30,42 @@ class Verifier:
     check: Callable[[bytes], str | None]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
+class SettingsRef:
+    """What names settings in a record: hashes of blobs that stores and envelopes keep."""
+
+    source: bytes = b""
+    """Of the caller's constraint, sampler config and reasoning end, canonically encoded."""
+    grammars: tuple[bytes, ...] = ()
+    """Of the grammars that the constraint names by id, in its order."""
+
+
+_NOWHERE = SettingsRef()
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class SessionSettings:
-    """Settings with what a session needs of them besides its state."""
+    """Settings with what a session needs of them besides its state. Sessions with the same ones may share them."""
 
     sampling: Settings
-    source: bytes = b""
-    """The caller's constraint, sampler config and reasoning end, canonically encoded; what the log is written with."""
+    ref: SettingsRef = _NOWHERE
+    blobs: Mapping[bytes, bytes] = field(default_factory=dict)
+    """What `ref` names."""
     grammar_ids: tuple[str, ...] = ()
     verifiers: tuple[Verifier, ...] = ()
     seeded: bool = True
     """Whether the caller chose the seed: then rollback, new turn and fork keep it."""
     pins: tuple[object, ...] = ()
     """Held so that the grammars stay compiled while a session uses them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The call that a change answers: its id, its digest, and the epoch that it brought."""
+
+    request_id: bytes
+    digest: bytes
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +92,7 @@ class Truncated:
 
     position: int
     seed: int
+    request: Request | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +101,7 @@ class Reconfigured:
 
     settings: SessionSettings
     seed: int
+    request: Request | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +111,7 @@ class Turned:
     settings: SessionSettings
     prompt: tuple[int, ...]
     seed: int
+    request: Request | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,4 +121,12 @@ class Finished:
     finish: Finish
 
 
-Event: TypeAlias = Opened | Accepted | Truncated | Reconfigured | Turned | Finished
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """Lengths of all forward passes so far."""
+
+    passes: tuple[int, ...]
+
+
+Changed: TypeAlias = Truncated | Reconfigured | Turned
+Event: TypeAlias = Opened | Accepted | Changed | Finished | Fed

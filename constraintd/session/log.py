@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -16,14 +17,18 @@ from constraintd.sampler.state import SamplerState
 from constraintd.session.events import (
     Accepted,
     Event,
+    Fed,
     Finished,
     Opened,
     Reconfigured,
+    Request,
     SessionSettings,
     Truncated,
     Turned,
 )
 from constraintd.session.passes import Passes
+
+_REMEMBERED_REQUESTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ class Mark:
 class Log:
     """One session's history. Changed by `apply` alone."""
 
-    __slots__ = ("finish", "last_step", "marks", "passes", "surprisals", "tokens")
+    __slots__ = ("finish", "last_step", "marks", "passes", "requests", "surprisals", "tokens", "version")
 
     def __init__(self) -> None:
         self.tokens = array("I")
@@ -48,9 +53,13 @@ class Log:
         self.passes = Passes()
         self.last_step: int | None = None  # where the last applied step began, if nothing came between
         self.finish: Finish | None = None
+        self.version = 0  # events so far
+        # The latest changes by their request ids, each with the version that it led to.
+        self.requests: OrderedDict[bytes, tuple[Request, int]] = OrderedDict()
 
     def apply(self, event: Event) -> None:
         """Takes an event that has been checked."""
+        self.version += 1
         match event:
             case Opened(settings, prompt, seed) | Turned(settings, prompt, seed):
                 self._mark(Mark(self.position, settings, seed, prompt))
@@ -65,9 +74,18 @@ class Log:
                 self._truncate(position, seed)
             case Finished(finish):
                 self.finish = finish
+            case Fed(passes):
+                self.passes = Passes(passes)
+        if isinstance(event, Truncated | Reconfigured | Turned) and event.request is not None:
+            self.requests[event.request.request_id] = (event.request, self.version)
+            if len(self.requests) > _REMEMBERED_REQUESTS:
+                self.requests.popitem(last=False)
 
     def _mark(self, mark: Mark) -> None:
-        self.marks.append(mark)
+        if self.marks and mark.prompt is None and mark.settings is self.marks[-1].settings:
+            self._reseed(mark.position, mark.seed)
+        else:
+            self.marks.append(mark)
         self.last_step = None
         self.finish = None
 
@@ -75,17 +93,22 @@ class Log:
         del self.tokens[position:]
         del self.surprisals[position:]
         del self.marks[bisect_right(self.marks, position, key=lambda mark: mark.position) :]
-        last = self.marks[-1]
-        if last.seed != seed:
-            # The turn's own mark stays, so that its prompt does; one that only brings a seed is replaced.
-            if last.position == position and last.prompt is None:
-                self.marks[-1] = replace(last, seed=seed)
-            else:
-                self.marks.append(Mark(position, last.settings, seed))
+        self._reseed(position, seed)
         # The runner keeps no logits: it feeds the last token again to draw at `position`.
         self.passes.cut(min(self.passes.fed, max(0, self.input_length() - 1)))
         self.last_step = None
         self.finish = None
+
+    def _reseed(self, position: int, seed: int) -> None:
+        """Draws by `seed` from `position`, the end, on; there is one way to say it, and no mark says nothing new."""
+        last = self.marks[-1]
+        if last.seed == seed:
+            return
+        # The turn's own mark stays, so that its prompt does.
+        if last.position == position and last.prompt is None:
+            self.marks[-1] = replace(last, seed=seed)
+        else:
+            self.marks.append(Mark(position, last.settings, seed))
 
     @property
     def position(self) -> int:
@@ -114,6 +137,10 @@ class Log:
         """Tokens of the model's input up to here, prompts included."""
         return self.position + sum(len(mark.prompt or ()) for mark in self.turns())
 
+    def copy(self) -> Log:
+        """The same history, to go on from independently."""
+        return self.until(self.position, self.seed)
+
     def until(self, position: int, seed: int) -> Log:
         """The history up to `position`, as a log of its own that draws by `seed` from there on."""
         twin = Log()
@@ -122,6 +149,7 @@ class Log:
         twin.marks = self.marks[:]
         twin.passes = self.passes.copy()
         twin.finish, twin.last_step = self.finish, self.last_step
+        twin.version, twin.requests = self.version, self.requests.copy()
         if position < self.position or seed != self.seed:
             twin._truncate(position, seed)
         return twin

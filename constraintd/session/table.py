@@ -1,91 +1,370 @@
-"""The open sessions, in memory."""
+"""The sessions of one daemon: hot ones in memory, all of them in the store.
+
+A hot session is a copy that saves folding. It may be dropped at any time, and is: when it has not been stepped for a
+while, when room is needed, when the store says that another daemon has gone on with it, and when nobody knows whether
+its last append was written. The next call revives it from the store.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from bisect import bisect_right
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from constraintd.errors import AlreadyExists, LimitReached, UnknownSession
-from constraintd.session.session import Session
+from constraintd import failpoints
+from constraintd.errors import (
+    AlreadyExists,
+    ConstraintdError,
+    LimitReached,
+    StoreUnavailable,
+    UnknownSession,
+)
+from constraintd.session.records import Origin, events_of, is_finish, origin_of, record_of
+from constraintd.session.session import Pending, Session
+from constraintd.session.store.store import Append, Head, SessionStore, Stored
+
+T = TypeVar("T")
+Revive = Callable[[bytes, Stored], Awaitable[Session]]
+_KEPT_SECONDS = 1800.0
+"""For so long a blob need not be put again: a store keeps one that no session names for an hour."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """How full the table is."""
+    """At this instant."""
 
     open: int
+    hot: int
     limit: int
+    revived: int
+    passivated: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableLimits:
+    """How much the table holds. `passive_seconds`: a hot session that was not stepped for so long is dropped."""
+
+    sessions: int
+    hot_bytes: int
+    idle_seconds: float
+    passive_seconds: float
+
+
+class StaleCopy(Exception):
+    """The hot copy was not the session any more; it has been dropped, and the call may be made again on a new one."""
 
 
 class SessionTable:
-    """Sessions by id. Owns them; safe to use from many threads."""
+    """Sessions by id. Owns the hot ones. Lookups run on the event loop, `keep` and what it calls in any thread."""
 
-    def __init__(self, *, limit: int, idle_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limit = limit
-        self._idle_seconds = idle_seconds
+    def __init__(
+        self,
+        store: SessionStore,
+        limits: TableLimits,
+        revive: Revive,
+        threads: Executor,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.store = store
+        self._limits = limits
+        self._revive = revive
+        self._threads = threads
         self._clock = clock
-        self._sessions: dict[bytes, Session] = {}
+        self._hot: dict[bytes, Session] = {}
+        self._bytes: dict[bytes, int] = {}
+        self._doubtful: set[bytes] = set()
+        self._reviving: dict[bytes, asyncio.Task[Session]] = {}
+        self._blobs: dict[bytes, float] = {}
         self._lock = threading.Lock()
+        self._revived = self._passivated = 0
 
-    def find(self, session_id: bytes, request_digest: bytes) -> Session | None:
+    # --- finding ---
+
+    def hot(self, session_id: bytes) -> Session | None:
+        """The copy in memory, if there is one that may be used."""
+        return None if session_id in self._doubtful else self._hot.get(session_id)
+
+    async def get(self, session_id: bytes) -> Session:
+        """The session, revived if need be.
+
+        Raises UnknownSession, StoreUnavailable, and what folding raises.
+        """
+        session = self.hot(session_id)
+        if session is not None:
+            return session
+        if session_id in self._doubtful:
+            await self.revalidate(session_id)
+            return await self.get(session_id)
+        task = self._reviving.get(session_id)
+        if task is None:
+            task = asyncio.create_task(self._load(session_id))
+            self._reviving[session_id] = task
+            task.add_done_callback(lambda _: self._reviving.pop(session_id, None))
+        return await asyncio.shield(task)
+
+    async def fresh(self, session_id: bytes) -> Session:
+        """The session as the store has it: what is to be read, rather than changed, must not come from a stale copy."""
+        if self.store.shared and session_id in self._hot:
+            await self.revalidate(session_id)
+        return await self.get(session_id)
+
+    async def revalidate(self, session_id: bytes) -> bool:
+        """Whether the hot copy is what the store has; if not, it is dropped."""
+        session = self._hot.get(session_id)
+        head = await self._store_call(lambda: self.store.head(session_id))
+        if session is not None and head == session.head:
+            self._doubtful.discard(session_id)
+            return True
+        self.drop(session_id)
+        return False
+
+    async def find(self, session_id: bytes, request_digest: bytes) -> Session | None:
         """The session that this very request opened, if any. Raises AlreadyExists if another one did."""
-        session = self._sessions.get(session_id)
-        if session is not None and session.identity.request_digest != request_digest:
-            raise AlreadyExists(
-                f"session {session_id.hex()} was opened by a different request; choose 16 fresh random bytes"
-            )
-        return session
-
-    def add(self, session: Session) -> Session:
-        """Adds it, or gives the one that the same request has opened meanwhile. Raises AlreadyExists, LimitReached."""
-        identity = session.identity
-        with self._lock:
-            present = self.find(identity.session_id, identity.request_digest)
-            if present is not None:
-                return present
-            self._check_room_locked()
-            self._sessions[identity.session_id] = session
-        return session
-
-    def check_room(self) -> None:
-        """Raises LimitReached if a new session would not fit, before work is spent on it."""
-        with self._lock:
-            self._check_room_locked()
-
-    def get(self, session_id: bytes) -> Session:
-        """Raises UnknownSession."""
-        session = self._sessions.get(session_id)
+        session = self.hot(session_id)
         if session is None:
+            try:
+                session = await self.get(session_id)
+            except UnknownSession:
+                return None
+        return _same(session, request_digest)
+
+    async def as_of(self, session_id: bytes, version: int) -> Session:
+        """The session as it stood at an earlier version, as a copy that nobody keeps. Raises UnknownSession."""
+        stored = await self._store_call(lambda: self.store.load(session_id))
+        if stored is None:
             raise UnknownSession(session_id)
+        records = stored.records[:version]
+        more = stored.records[version : version + 1]
+        if more and is_finish(more[0]):
+            records += more
+        return await self._revive(session_id, replace(stored, records=records))
+
+    async def _load(self, session_id: bytes) -> Session:
+        stored = await self._store_call(lambda: self.store.load(session_id))
+        if stored is None:
+            raise UnknownSession(session_id)
+        failpoints.hit(failpoints.REVIVE_MIDDLE)
+        session = await self._revive(session_id, stored)
+        self._heat(session)
+        self._revived += 1
         return session
 
-    def close(self, session_id: bytes) -> bool:
-        """Forgets it; false if there was none."""
-        with self._lock:
-            return self._sessions.pop(session_id, None) is not None
+    # --- keeping ---
 
-    def page(self, after: bytes, size: int) -> tuple[list[Session], bytes]:
-        """At most `size` sessions by ascending id, past `after`, and where the next page begins (b"": the end)."""
-        with self._lock:
-            ids = sorted(self._sessions)
-            begin = bisect_right(ids, after) if after else 0
-            chosen = ids[begin : begin + size]
-            more = begin + size < len(ids)
-            return [self._sessions[i] for i in chosen], chosen[-1] if more else b""
+    async def add(self, session: Session, origin: Origin, upload: bytes) -> Session:
+        """Keeps a new session, or gives the one that the same request has opened meanwhile.
+
+        `upload` is the blob that `origin` names. Raises AlreadyExists, LimitReached, StoreUnavailable.
+        """
+        identity = session.identity
+        events = list(events_of(session.log))
+        records = tuple(record_of(event, origin) for event in events)
+        session.log.version = len(records)
+        settings = list({id(mark.settings): mark.settings for mark in session.log.marks}.values())
+        named = [digest for one in settings for digest in one.blobs]
+        if origin.vocabulary_blob:
+            named.append(origin.vocabulary_blob)
+
+        def create() -> Stored | None:
+            self._put_blobs({origin.vocabulary_blob: upload} if upload else {})
+            for one in settings:
+                self._put_blobs(one.blobs)
+            failpoints.hit(failpoints.CREATE_BEFORE)
+            taken = self.store.create(identity.session_id, session.head, records, tuple(dict.fromkeys(named)))
+            failpoints.hit(failpoints.CREATE_AFTER)
+            return taken
+
+        taken = await self._store_call(create)
+        if taken is None:
+            self._heat(session)
+            return session
+        if origin_of(taken.records).request_digest != identity.request_digest:
+            raise _taken(identity.session_id)
+        return _same(await self.get(identity.session_id), identity.request_digest)
+
+    def keep(self, pendings: Sequence[Pending]) -> list[StaleCopy | ConstraintdError | None]:
+        """Writes what is pending and makes it so; one result each, in order, None: it has happened.
+
+        Blocks as long as the store takes. No two are of the same session.
+        """
+        appends = [_append_of(pending) for pending in pendings]
+        try:
+            for pending in pendings:
+                if pending.settings is not None:
+                    self._put_blobs(pending.settings.blobs)
+            failpoints.hit(failpoints.APPEND_BEFORE)
+            results = [None] * len(appends) if failpoints.bug("append") else self.store.append(appends)
+            failpoints.hit(failpoints.APPEND_AFTER)
+        except StoreUnavailable as error:
+            for pending in pendings:
+                # It may have been written all the same: the copy is asked about before it is used again.
+                self._doubtful.add(pending.session.identity.session_id)
+                pending.abort()
+            return [error] * len(pendings)
+        except BaseException:
+            for pending in pendings:
+                self._doubtful.add(pending.session.identity.session_id)
+                pending.abort()
+            raise
+        kept: list[StaleCopy | ConstraintdError | None] = []
+        for pending, behind in zip(pendings, results, strict=True):
+            if behind is None:
+                pending.commit()
+                kept.append(None)
+            else:
+                pending.abort()
+                self.drop(pending.session.identity.session_id)
+                kept.append(StaleCopy())
+        return kept
+
+    async def change(self, session_id: bytes, prepare: Callable[[Session], Pending | T]) -> tuple[Session, T | None]:
+        """Prepares a change in a thread and keeps it; the session, and what `prepare` gave instead of a Pending.
+
+        A stale copy is replaced, and the change prepared once more on the session as it is. Raises what `prepare` does.
+        """
+        for last in (False, True):
+            session = await self.fresh(session_id)
+
+            def both(on: Session = session) -> T | StaleCopy | ConstraintdError | None:
+                pending = prepare(on)
+                if not isinstance(pending, Pending):
+                    return pending
+                failpoints.hit(failpoints.CHANGE_BEFORE)
+                result = self.keep([pending])[0]
+                failpoints.hit(failpoints.CHANGE_AFTER)
+                return result
+
+            result = await asyncio.get_running_loop().run_in_executor(self._threads, both)
+            if isinstance(result, ConstraintdError):
+                raise result
+            if not isinstance(result, StaleCopy):
+                return session, result
+            if last:
+                break
+        raise StoreUnavailable(f"session {session_id.hex()} is being changed by several daemons; send the same again")
+
+    async def close(self, session_id: bytes) -> bool:
+        """Forgets it; false if there was none."""
+        self.drop(session_id)
+        return await self._store_call(lambda: self.store.delete(session_id))
+
+    def _put_blobs(self, blobs: Mapping[bytes, bytes]) -> None:
+        now = self._clock()
+        fresh = {d: blob for d, blob in blobs.items() if now - self._blobs.get(d, -1e18) > _KEPT_SECONDS}
+        if fresh:
+            self.store.put_blobs(fresh)
+            self._blobs.update(dict.fromkeys(fresh, now))
+
+    # --- room ---
+
+    def _heat(self, session: Session) -> None:
+        session_id = session.identity.session_id
+        self._hot[session_id] = session
+        self._bytes[session_id] = byte_size(session)
+        self._doubtful.discard(session_id)
+
+    def drop(self, session_id: bytes) -> None:
+        """Forgets the copy in memory."""
+        self._hot.pop(session_id, None)
+        self._bytes.pop(session_id, None)
+        self._doubtful.discard(session_id)
+
+    async def check_room(self) -> None:
+        """Raises LimitReached if a new session would not fit, before work is spent on it."""
+        kept = (await self._store_call(self.store.statistics)).sessions
+        if kept >= self._limits.sessions:
+            await self.sweep()
+            kept = (await self._store_call(self.store.statistics)).sessions
+        if kept >= self._limits.sessions:
+            raise LimitReached("sessions", limit=self._limits.sessions, remedy="close finished ones or try again later")
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Drops the copies that were stepped longest ago until the budget holds. Raises LimitReached if it can't."""
+        spent = sum(self._bytes.values())
+        if spent < self._limits.hot_bytes:
+            return
+        for session_id, session in sorted(self._hot.items(), key=lambda entry: entry[1].last_step):
+            if not session.is_busy:
+                spent -= self._bytes[session_id]
+                self._passivate(session_id)
+            if spent < self._limits.hot_bytes * 0.9:
+                return
+        if spent >= self._limits.hot_bytes:
+            raise LimitReached(
+                "bytes of memory for sessions", limit=self._limits.hot_bytes, remedy="try again in a moment"
+            )
+
+    def _passivate(self, session_id: bytes) -> None:
+        failpoints.hit(failpoints.PASSIVATE_MIDDLE)
+        self.drop(session_id)
+        self._passivated += 1
+
+    async def sweep(self) -> None:
+        """Forgets expired sessions, and drops the copies of those that have not been stepped for a while."""
+        for session_id in await self._store_call(lambda: self.store.expire(self._limits.idle_seconds)):
+            self.drop(session_id)
+        oldest = self._clock() - self._limits.passive_seconds
+        for session_id, session in list(self._hot.items()):
+            if session.last_step < oldest and not session.is_busy:
+                self._passivate(session_id)
+
+    async def page(self, after: bytes, size: int) -> tuple[list[tuple[bytes, Session | Head]], bytes]:
+        """At most `size` sessions by ascending id, past `after`, and where the next page begins (b"": the end).
+
+        Of a session that is not hot, its head.
+        """
+
+        def read() -> list[tuple[bytes, Session | Head]]:
+            ids = self.store.page(after, size + 1)
+            known = ((each, self._hot.get(each) or self.store.head(each)) for each in ids)
+            return [(each, found) for each, found in known if found is not None]
+
+        found = await self._store_call(read)
+        chosen = found[:size]
+        return chosen, chosen[-1][0] if len(found) > size else b""
 
     def statistics(self) -> Statistics:
         """How full it is."""
-        return Statistics(len(self._sessions), self._limit)
+        kept = self.store.statistics().sessions
+        return Statistics(kept, len(self._hot), self._limits.sessions, self._revived, self._passivated)
 
-    def _check_room_locked(self) -> None:
-        if len(self._sessions) < self._limit:
-            return
-        # Only a full table looks for abandoned sessions: until then they cost nothing but memory that is granted.
-        oldest = self._clock() - self._idle_seconds
-        for session_id in [i for i, s in self._sessions.items() if s.last_step < oldest]:
-            del self._sessions[session_id]
-        if len(self._sessions) >= self._limit:
-            raise LimitReached("sessions", limit=self._limit, remedy="close finished ones or try again later")
+    async def _store_call(self, call: Callable[[], T]) -> T:
+        if self.store.quick:
+            return call()
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+def byte_size(session: Session) -> int:
+    """About how many bytes a hot session takes: a matcher some 210 KB, full n-gram statistics a megabyte."""
+    sampling = session.log.settings.sampling
+    statistics = 1_000_000 if sampling.config.ngram_penalty is not None else 0
+    prompt = sum(len(mark.prompt or ()) for mark in session.log.turns())
+    return 20_000 + 210_000 * len(sampling.parts) + statistics + 16 * session.position + 36 * prompt
+
+
+def _append_of(pending: Pending) -> Append:
+    session = pending.session
+    settings = pending.settings
+    return Append(
+        session.identity.session_id,
+        session.head,
+        pending.head,
+        tuple(record_of(event) for event in pending.events),
+        () if settings is None else tuple(settings.blobs),
+    )
+
+
+def _same(session: Session, request_digest: bytes) -> Session:
+    if session.identity.request_digest != request_digest:
+        raise _taken(session.identity.session_id)
+    return session
+
+
+def _taken(session_id: bytes) -> AlreadyExists:
+    return AlreadyExists(f"session {session_id.hex()} was opened by a different request; choose 16 fresh random bytes")

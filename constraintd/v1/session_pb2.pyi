@@ -1269,6 +1269,8 @@ class ResumeSessionResponse(_message.Message):
     PASSES_FIELD_NUMBER: _builtins.int
     SAMPLER_FIELD_NUMBER: _builtins.int
     DIRECTIVE_FIELD_NUMBER: _builtins.int
+    CONSTRAINT_FIELD_NUMBER: _builtins.int
+    REASONING_END_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """The new epoch."""
     vocabulary_id: _builtins.str
@@ -1293,6 +1295,14 @@ class ResumeSessionResponse(_message.Message):
     def directive(self) -> Global___Directive:
         """What to do next."""
 
+    @_builtins.property
+    def constraint(self) -> Global___Constraint:
+        """The constraint in force, as it was given."""
+
+    @_builtins.property
+    def reasoning_end(self) -> Global___ReasoningEnd:
+        """Where the model's reasoning ends. Unset: it does not reason."""
+
     def __init__(
         self,
         *,
@@ -1303,10 +1313,12 @@ class ResumeSessionResponse(_message.Message):
         passes: _abc.Iterable[_builtins.int] | None = ...,
         sampler: _sampler_pb2.SamplerConfig | None = ...,
         directive: Global___Directive | None = ...,
+        constraint: Global___Constraint | None = ...,
+        reasoning_end: Global___ReasoningEnd | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["directive", b"directive", "sampler", b"sampler"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["constraint", b"constraint", "directive", b"directive", "reasoning_end", b"reasoning_end", "sampler", b"sampler"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["directive", b"directive", "epoch", b"epoch", "passes", b"passes", "sampler", b"sampler", "tokens", b"tokens", "turns", b"turns", "vocabulary_id", b"vocabulary_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["constraint", b"constraint", "directive", b"directive", "epoch", b"epoch", "passes", b"passes", "reasoning_end", b"reasoning_end", "sampler", b"sampler", "tokens", b"tokens", "turns", b"turns", "vocabulary_id", b"vocabulary_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1473,6 +1485,7 @@ class Session(_message.Message):
     EXHAUSTED_FIELD_NUMBER: _builtins.int
     MU_FIELD_NUMBER: _builtins.int
     TURN_POSITION_FIELD_NUMBER: _builtins.int
+    PASSIVE_FIELD_NUMBER: _builtins.int
     session_id: _builtins.bytes
     """The caller's id."""
     vocabulary_id: _builtins.str
@@ -1497,6 +1510,8 @@ class Session(_message.Message):
     """Mirostat's mu in bits; set iff its config has a mirostat stage."""
     turn_position: _builtins.int
     """Where its present turn begins."""
+    passive: _builtins.bool
+    """ListSessions: only its log is held, so that nothing else than session_id and position is told of it."""
     @_builtins.property
     def grammar_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The ids of its grammars; none if it has no grammar."""
@@ -1527,10 +1542,11 @@ class Session(_message.Message):
         exhausted: _builtins.bool = ...,
         mu: _builtins.float | None = ...,
         turn_position: _builtins.int = ...,
+        passive: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_mu", b"_mu", "finish", b"finish", "mu", b"mu", "sampler", b"sampler"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_mu", b"_mu", "allows_eog", b"allows_eog", "awaiting_trigger", b"awaiting_trigger", "complete", b"complete", "exhausted", b"exhausted", "finish", b"finish", "grammar_ids", b"grammar_ids", "idle_ms", b"idle_ms", "mu", b"mu", "position", b"position", "prompt_length", b"prompt_length", "sampler", b"sampler", "session_id", b"session_id", "settled_bytes", b"settled_bytes", "turn_position", b"turn_position", "vocabulary_id", b"vocabulary_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_mu", b"_mu", "allows_eog", b"allows_eog", "awaiting_trigger", b"awaiting_trigger", "complete", b"complete", "exhausted", b"exhausted", "finish", b"finish", "grammar_ids", b"grammar_ids", "idle_ms", b"idle_ms", "mu", b"mu", "passive", b"passive", "position", b"position", "prompt_length", b"prompt_length", "sampler", b"sampler", "session_id", b"session_id", "settled_bytes", b"settled_bytes", "turn_position", b"turn_position", "vocabulary_id", b"vocabulary_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__mu: _TypeAlias = _typing.Literal["mu"]  # noqa: Y015
     _WhichOneofArgType__mu: _TypeAlias = _typing.Literal["_mu", b"_mu"]  # noqa: Y015

@@ -192,9 +192,9 @@ def test_5_two_steps_of_a_session_in_one_batch_are_one_too_many(stub, stream, by
     request = open_request(byte_vocabulary, UNCONSTRAINED)
     sid, epoch = request.session_id, stub.OpenSession(request).epoch
     stream.send(step_message(sid, epoch, 0, [97]), step_message(sid, epoch, 1, [98]))
-    first, second = [*next(stream.call).directive_batch.answers]
-    assert first.directive.position == 1
-    assert second.error.reason == error_pb2.ERROR_REASON_STEP_IN_FLIGHT
+    answers = {a.WhichOneof("answer"): a for a in next(stream.call).directive_batch.answers}
+    assert answers["directive"].directive.position == 1
+    assert answers["error"].error.reason == error_pb2.ERROR_REASON_STEP_IN_FLIGHT
 
 
 def test_6_text_is_settled_only_when_nothing_can_take_it_back(stub, stream, byte_vocabulary):

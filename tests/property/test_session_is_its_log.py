@@ -130,7 +130,7 @@ class SessionMachine(RuleBasedStateMachine):
         length = self.session.log.input_length()
         due = length - self.session.log.passes.fed
         passes = [due] if report and due else [length] if report and length else []
-        self.session.step(self.session.epoch, len(self.tokens), [token], [surprisal], passes)
+        self.daemon.step(self.session, [token], [surprisal], passes)
         self.tokens.append(token)
         self.surprisals.append(surprisal)
 
@@ -146,11 +146,11 @@ class SessionMachine(RuleBasedStateMachine):
             if not legal:
                 break
             token = data.draw(st.sampled_from(legal))
-            ahead.step(ahead.epoch, ahead.position, [token], [1.0])
+            self.daemon.step(ahead, [token], [1.0])
             tokens.append(token)
-        self.daemon.sessions.close(ahead.identity.session_id)
+        self.daemon.close_session(ahead)
         if tokens:
-            self.session.step(self.session.epoch, len(self.tokens), tokens, [1.0] * len(tokens))
+            self.daemon.step(self.session, tokens, [1.0] * len(tokens))
             self.tokens += tokens
             self.surprisals += [1.0] * len(tokens)
 
@@ -159,7 +159,7 @@ class SessionMachine(RuleBasedStateMachine):
     def refuse_a_step_whose_last_token_is_illegal(self, data):
         token = data.draw(st.sampled_from(self.legal()))
         with pytest.raises(IllegalStep):
-            self.session.step(self.session.epoch, len(self.tokens), [token, HOLE], [1.0, 1.0])
+            self.daemon.step(self.session, [token, HOLE], [1.0, 1.0])
 
     @rule(data=st.data(), seed=st.none() | st.integers(0, 3))
     def rollback(self, data, seed):
@@ -207,7 +207,7 @@ class SessionMachine(RuleBasedStateMachine):
         seed = parent.log.seed
         child = self.daemon.fork(parent, position, seed=seed)
         assert parent.snapshot()[1] == before
-        self.daemon.sessions.close(parent.identity.session_id)
+        self.daemon.close_session(parent)
         self.session = child
         del self.tokens[position:], self.surprisals[position:]
         self.turns = [turn for turn in self.turns if turn[0] <= position]
@@ -218,13 +218,22 @@ class SessionMachine(RuleBasedStateMachine):
     @rule()
     def move_to_another_daemon(self):
         envelope = self.daemon.export(self.session)
-        self.daemon.sessions.close(self.session.identity.session_id)
+        self.daemon.close_session(self.session)
         self.daemons.reverse()
         before = self.session
         self.session = self.daemon.import_(envelope)
         assert self.daemon.export(self.session) == envelope
         assert_same_directive(self.session.directive, before.directive)
         self.epoch = self.session.epoch
+
+    @rule()
+    def passivate(self):
+        """Only the log is left, in the store; the next call revives it."""
+        before = self.session.directive
+        self.daemon.table.drop(self.session.identity.session_id)
+        self.session = self.daemon.session(self.session.identity.session_id)
+        assert_same_directive(self.session.directive, before)
+        assert self.session.epoch == self.epoch
 
     def expect_seed(self, position, given):
         """The seed after a change that draws anew."""

@@ -1,8 +1,8 @@
 """What every store of sessions promises.
 
-A session is a list of records (its events, as bytes that only the session layer reads) and a head. An append names the
-head that it goes on from; if the session has another one meanwhile, nothing is written and the append is `Behind`. So of
-two daemons that hold the same session, one is told that its copy is stale.
+A session is a list of records (its events, as bytes that only the session layer reads) and a head. An append names
+the head that it goes on from; if the session has another one meanwhile, nothing is written and the append is `Behind`.
+So of two daemons that hold the same session, one is told that its copy is stale.
 
 Blobs are what many sessions share: vocabularies as they were uploaded, and grammar sources. A session names those that
 it needs; a blob is kept as long as a session names it.
@@ -73,6 +73,10 @@ class SessionStore(Protocol):
     @property
     def shared(self) -> bool:
         """Whether other daemons may change the same sessions: then a copy in memory may be stale at any time."""
+
+    @property
+    def quick(self) -> bool:
+        """Whether an append takes microseconds, so that it needs no thread of its own."""
 
     def create(self, session_id: bytes, head: Head, records: Sequence[bytes], blobs: Sequence[bytes]) -> Stored | None:
         """Keeps a new session, durably. If the id is taken nothing is written, and what is kept there is given."""
