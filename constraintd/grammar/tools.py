@@ -19,9 +19,11 @@ from llguidance import LLMatcher
 
 from constraintd.engine.trigger import Trigger, TriggerKind
 from constraintd.errors import InvalidField, InvalidGrammar
+from constraintd.grammar.json_schema.report import SchemaOptions
 from constraintd.grammar.source import canonical_json
-from constraintd.grammar.structural_tag import SchemaJson, SpecialToken, format_lark, plain_schema_json
+from constraintd.grammar.structural_tag import DEFAULT_OPTIONS, SpecialToken, format_lark
 from constraintd.grammar.structural_tag_format import Json
+from constraintd.grammar.tag_contents import schema_for_engine
 from constraintd.grammar.tools_wire import Function, WireFormat, calls_format
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
@@ -59,7 +61,7 @@ def plan_tools(
     *,
     wire_format: WireFormat,
     parallel_tool_calls: bool = True,
-    schema_json: SchemaJson | None = None,
+    options: SchemaOptions = DEFAULT_OPTIONS,
     special_token: SpecialToken | None = None,
 ) -> ToolPlan:
     """The plan for these tools (a JSON list) and this choice (a word, or a JSON object that names a function).
@@ -69,7 +71,7 @@ def plan_tools(
     Raises InvalidField, its field a JSON pointer that begins with `tools` or `tool_choice`, for malformed tools, a name
     that stands twice or is not known, or a schema that can't be used.
     """
-    functions = _functions(tools, schema_json or plain_schema_json)
+    functions = _functions(tools, options)
     choice, named = _choice(tool_choice, [function.name for function in functions])
     _check_wire(wire_format)
     wake = wake_of(tool_choice, wire_format, parallel_tool_calls=parallel_tool_calls, special_token=special_token)
@@ -79,7 +81,7 @@ def plan_tools(
         functions = [function for function in functions if function.name == named]
     several = parallel_tool_calls and named is None and not _one_by_one(choice, wire_format)
     lark = format_lark(
-        calls_format(functions, wire_format, several=several), schema_json=schema_json, special_token=special_token
+        calls_format(functions, wire_format, several=several), options=options, special_token=special_token
     )
     return ToolPlan(lark, wake)
 
@@ -123,7 +125,7 @@ def _check_wire(wire: WireFormat) -> None:
         raise InvalidField("wire_format.arguments_key", f"is {wire.name_key!r}, as name_key is; they differ")
 
 
-def _functions(text: str, schema_json: SchemaJson) -> list[Function]:
+def _functions(text: str, options: SchemaOptions) -> list[Function]:
     tools = _json("tools", text)
     if not isinstance(tools, list) or not tools:
         raise InvalidField("tools", "is a JSON list of at least one tool")
@@ -146,7 +148,7 @@ def _functions(text: str, schema_json: SchemaJson) -> list[Function]:
             raise InvalidField(f"{at}/function/strict", "is true or false")
         parameters = _parameters(function.get("parameters"), f"{at}/function/parameters")
         functions.append(Function(f"{at}/function/parameters", name, parameters))
-    _check_schemas(functions, schema_json)
+    _check_schemas(functions, options)
     return functions
 
 
@@ -161,14 +163,14 @@ def _parameters(schema: Json, at: str) -> Json:
     return {"type": "object", **schema}
 
 
-def _check_schemas(functions: list[Function], schema_json: SchemaJson) -> None:
+def _check_schemas(functions: list[Function], options: SchemaOptions) -> None:
     """Has the engine read all schemas, and, if it can't, one after the other to say which."""
     prepared = []
     for function in functions:
         try:
-            prepared.append(f"%json {schema_json('/' + function.pointer, function.parameters)}")
+            prepared.append(f"%json {schema_for_engine(function.parameters, options)}")
         except InvalidGrammar as error:
-            raise InvalidField(function.pointer, error.message) from None
+            raise InvalidField(function.pointer + error.metadata["location"], error.message) from None
     if not LLMatcher.validate_grammar("start: " + " | ".join(prepared)):
         return
     for function, grammar in zip(functions, prepared, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence as Some
 from dataclasses import asdict, dataclass
 from typing import Final
@@ -114,7 +115,7 @@ def calls_format(functions: Some[Function], wire: WireFormat, *, several: bool) 
         )
     around = [Regex("", _SPACE)] if wire.begin and not wire.arguments_mark else []
     one = _series(ConstString("", wire.begin), *around, call, *_closing(wire))
-    separator = f"{_SPACE}{_escape(wire.separator)}{_SPACE}" if wire.separator else _SPACE
+    separator = f"{_SPACE}{re.escape(wire.separator)}{_SPACE}" if wire.separator else _SPACE
     return _repeat(one, separator, several=several)
 
 
@@ -155,8 +156,4 @@ def _series(*parts: Format) -> Format:
 
 
 def _key(key: str) -> str:
-    return rf"{_escape(json.dumps(key, ensure_ascii=False))}{_SPACE}:{_SPACE}"
-
-
-def _escape(text: str) -> str:
-    return "".join(character if character.isalnum() else f"\\u{{{ord(character):x}}}" for character in text)
+    return rf"{re.escape(json.dumps(key, ensure_ascii=False))}{_SPACE}:{_SPACE}"

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from constraintd.errors import InvalidGrammar
+from constraintd.grammar.json_schema.report import Policy, SchemaOptions
 from constraintd.grammar.structural_tag import structural_tag_lark
 
 X = {"type": "const_string", "value": "x"}
@@ -38,7 +39,7 @@ def triggered(triggers, begin, **more):
         ({"type": "sequence", "elements": [ANY, X]}, "/format/elements/0", "without excludes"),
         ({"type": "sequence", "elements": [triggered(["b"], "b"), X]}, "/format/elements/0", "without excludes"),
         ({**JSON, "json_schema": "x"}, "/format/json_schema", "an object or a boolean"),
-        ({**JSON, "json_schema": False}, "/format/json_schema", "nothing satisfies"),
+        ({**JSON, "json_schema": False}, "/format/json_schema", "no finite JSON value satisfies"),
         ({**JSON, "json_schema": {"x-guidance": {}}}, "/format/json_schema/x-guidance", "engine options"),
         ({**JSON, "style": "qwen_xml"}, "/format/style", '"qwen_xml" is not taken'),
         (
@@ -59,7 +60,7 @@ def triggered(triggers, begin, **more):
         (triggered(["A", "AB"], "ABC"), "/format/tags/0/begin", "exactly one"),
         (triggered(["Z"], "ABC"), "/format/tags/0/begin", "none of the triggers"),
         (tag(triggered(["e"], "ex"), end="</e>"), "/format/content", "could never be reached"),
-        ({"type": "regex", "pattern": "("}, "/format/pattern", "unclosed group"),
+        ({"type": "regex", "pattern": "("}, "/format/pattern", "a group that is never closed"),
         ({"type": "grammar", "grammar": 'root ::= "a'}, "/format", "line 1 column 10"),
         (
             {"type": "sequence", "elements": [NUMBER, {"type": "const_string", "value": "1"}]},
@@ -117,24 +118,19 @@ def test_members_that_are_null_are_members_left_out():
     assert structural_tag_lark('{"format": {"type": "any_text", "excludes": null, "max_tokens": null}}')
 
 
-def test_schemas_and_regexes_go_through_the_callers_functions_with_their_pointers():
-    seen = []
+def test_a_schema_and_a_regex_are_refused_as_they_would_be_alone():
+    unordered = {"type": "array", "items": {}, "uniqueItems": True}
+    elements = [{"type": "regex", "pattern": "b(?=c)"}, {**JSON, "json_schema": {"properties": {"a": unordered}}}]
+    for element, location, message in (
+        (elements[0], "/format/pattern", "a lookahead (?= at 1:2"),
+        (elements[1], "/format/json_schema/properties/a/uniqueItems", "can't be enforced: /properties/a/uniqueItems"),
+    ):
+        with pytest.raises(InvalidGrammar) as refused:
+            structural_tag_lark(json.dumps({"format": element}))
+        assert refused.value.metadata["location"] == location
+        assert f"grammar.structural_tag: {location.partition('/properties')[0]}: {message}" in refused.value.message
 
-    def schema_json(pointer, schema):
-        seen.append((pointer, schema))
-        return '{"type":"object"}'
 
-    def regex_source(pointer, pattern):
-        seen.append((pointer, pattern))
-        return "a"
-
-    elements = [{"type": "regex", "pattern": "b"}, {**JSON, "json_schema": {"type": "object", "title": "t"}}]
-    structural_tag_lark(
-        json.dumps({"format": {"type": "sequence", "elements": elements}}),
-        schema_json=schema_json,
-        regex_source=regex_source,
-    )
-    assert seen == [
-        ("/format/elements/0", "b"),
-        ("/format/elements/1/json_schema", {"type": "object", "title": "t"}),
-    ]
+def test_what_a_policy_lets_pass_in_a_schema_it_lets_pass_in_a_tag():
+    unique = {**JSON, "json_schema": {"type": "array", "items": {}, "uniqueItems": True}}
+    assert structural_tag_lark(json.dumps({"format": unique}), options=SchemaOptions(policy=Policy.APPROXIMATE))

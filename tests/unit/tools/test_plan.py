@@ -134,9 +134,15 @@ def test_a_hundred_tools_make_a_grammar():
         ([function("a", strict="yes")], "tools/0/function/strict"),
         ([function("a", [])], "tools/0/function/parameters"),
         ([function("a", {"type": "string"})], "tools/0/function/parameters/type"),
-        ([function("a"), function("b", {"properties": {"x": {"type": "strin"}}})], "tools/1/function/parameters"),
-        ([function("a", {"properties": {"x": {"$ref": "#/$defs/no"}}})], "tools/0/function/parameters"),
-        ([function("a", {"x-guidance": {}})], "tools/0/function/parameters"),
+        (
+            [function("a"), function("b", {"properties": {"x": {"type": "strin"}}})],
+            "tools/1/function/parameters/properties/x/type",
+        ),
+        (
+            [function("a", {"properties": {"x": {"$ref": "#/$defs/no"}}})],
+            "tools/0/function/parameters/properties/x/$ref",
+        ),
+        ([function("a", {"x-guidance": {}})], "tools/0/function/parameters/x-guidance"),
     ],
 )
 def test_tools_are_refused_at_their_json_pointer(tools, field):
