@@ -11,11 +11,12 @@ STUBS  := constraintd/v1 constraintd/runner/v1
 # How many random sequences `make test-long` runs through the session's state machine.
 SEQUENCES ?= 10000
 
-.PHONY: help install demo test test-long lint format proto proto-check benchmarks clean
+.PHONY: help install demo test test-all test-long services lint format proto proto-check benchmarks clean
 
 help:
 	@echo "make demo        a real model writes valid JSON, across two processes"
-	@echo "make test        the whole test suite"
+	@echo "make test        the test suite, as far as python3 and make suffice"
+	@echo "make test-all    all of it, with redis-server (a Debian package) and Envoy"
 	@echo "make test-long   the session's state machine over SEQUENCES=10000 random sequences, some 20 minutes"
 	@echo "make lint        ruff, mypy --strict, buf lint, stubs up to date (needs npm)"
 	@echo "make format      format the code"
@@ -36,6 +37,17 @@ demo: install
 	$(BIN)/python examples/demo.py
 
 test: install
+	$(BIN)/constraintd-runner model fetch smollm2
+	$(BIN)/python -m pytest -m "not services"
+
+# What test-all needs beyond python3 and make. A Debian package, so it takes root where it isn't there yet.
+services: install
+	@command -v redis-server >/dev/null \
+	  || (apt-get update -qq && apt-get install -y -qq --no-install-recommends redis-server >/dev/null) \
+	  || { echo "redis-server is not there and could not be installed; install it (Debian: redis-server)"; exit 1; }
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[services]'
+
+test-all: services
 	$(BIN)/constraintd-runner model fetch smollm2
 	$(BIN)/python -m pytest
 

@@ -11,12 +11,17 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def daemon_process() -> Iterator[str]:
-    """`constraintd serve` on a Unix socket; gives its address. Raises RuntimeError if it doesn't start."""
+def daemon_process(*arguments: str) -> Iterator[str]:
+    """`constraintd serve` on a Unix socket, with a fresh SQLite store unless `arguments` name another; its address.
+
+    Raises RuntimeError if it doesn't start.
+    """
     folder = tempfile.mkdtemp(prefix="constraintd-")
     address = f"unix:{folder}/daemon.sock"
     command = [sys.executable, "-m", "constraintd.cli", "serve", "--listen", address, "--log-level", "warning"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    if "--store" not in arguments:
+        command += ["--store", f"sqlite:{folder}/sessions.sqlite"]
+    process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         if not process.stdout.readline().startswith("listening on"):

@@ -15,6 +15,8 @@ class ConstraintdError(Exception):
 
     code: ClassVar[str] = "INTERNAL"
     reason: ClassVar[str] = "INTERNAL"
+    retry_seconds: ClassVar[float | None] = None
+    """After how long the same call may well succeed; None: not by waiting."""
 
     def __init__(self, message: str, **metadata: object) -> None:
         super().__init__(message)
@@ -55,6 +57,7 @@ class LimitReached(ConstraintdError):
 
     code = "RESOURCE_EXHAUSTED"
     reason = "LIMIT_REACHED"
+    retry_seconds = 1.0
 
     def __init__(self, what: str, *, limit: int, remedy: str = "try again later") -> None:
         super().__init__(f"all {limit} {what} are taken: {remedy}, or raise the server's limit", what=what, limit=limit)
@@ -257,6 +260,7 @@ class StoreUnavailable(ConstraintdError):
 
     code = "UNAVAILABLE"
     reason = "STORE_UNAVAILABLE"
+    retry_seconds = 0.2
 
 
 # --- streams ---

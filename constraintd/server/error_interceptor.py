@@ -76,4 +76,6 @@ async def _abort(context: grpc.aio.ServicerContext[Any, Any], error: Exception) 
     if not isinstance(error, ConstraintdError):
         _log.error("a handler failed", exc_info=error)
         error = ConstraintdError("a fault of the daemon itself; its log has the trace")
+    # Its traceback holds the frames that hold the request, 10 MB of a refused grammar say, until the collector comes.
+    error.__traceback__ = None
     await context.abort(status_code(error), clipped(error.message), trailing_metadata(error))

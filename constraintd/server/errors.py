@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import grpc
-from google.protobuf import any_pb2
+from google.protobuf import any_pb2, duration_pb2
+from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
 from constraintd.errors import ConstraintdError, IllegalStep, PositionConflict, PositionError
@@ -26,11 +27,15 @@ def clipped(message: str) -> str:
 
 
 def trailing_metadata(error: ConstraintdError) -> tuple[tuple[str, bytes]]:
-    """The error as a google.rpc.Status with an ErrorInfo, and a StepError where it is one."""
+    """The error as a google.rpc.Status: an ErrorInfo, a RetryInfo where waiting helps, a StepError if it is one."""
     info = error_details_pb2.ErrorInfo(
         reason=error.reason, domain=DOMAIN, metadata={k: clipped(v) for k, v in error.metadata.items()}
     )
     details = [_packed(info)]
+    if error.retry_seconds is not None:
+        delay = duration_pb2.Duration()
+        delay.FromNanoseconds(round(error.retry_seconds * 1e9))
+        details.append(_packed(error_details_pb2.RetryInfo(retry_delay=delay)))
     if isinstance(error, PositionError | PositionConflict | IllegalStep):
         details.append(_packed(step_error(error)))
     status = status_pb2.Status(code=status_code(error).value[0], message=clipped(error.message), details=details)
@@ -51,7 +56,7 @@ def step_error(error: ConstraintdError) -> session_pb2.StepError:
     return message
 
 
-def _packed(message: error_details_pb2.ErrorInfo | session_pb2.StepError) -> any_pb2.Any:
+def _packed(message: Message) -> any_pb2.Any:
     packed = any_pb2.Any()
     packed.Pack(message)
     return packed

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from constraintd import failpoints
 from constraintd.errors import ReplayDiverged
 from constraintd.sampler.finish import Finish
 from constraintd.sampler.state import SamplerState
@@ -182,7 +183,8 @@ def _fold(log: Log, check: Callable[[SamplerState, int], None]) -> SamplerState:
     state = SamplerState.start(opening.settings.sampling, opening.prompt or ())
     marks = iter(later)
     mark = next(marks, None)
-    for index, (token, surprisal) in enumerate(zip(log.tokens, log.surprisals, strict=True)):
+    tokens = log.tokens[:-1] if failpoints.bug(failpoints.BUG_FOLD) else log.tokens
+    for index, (token, surprisal) in enumerate(zip(tokens, log.surprisals, strict=False)):
         while mark is not None and mark.position == index:
             state = changed(state, mark)
             mark = next(marks, None)

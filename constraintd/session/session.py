@@ -210,11 +210,11 @@ class Session:
         InvalidSurprisal, TokenNotAllowed, LimitExceeded; the session is then as it was.
         """
         with self._held() as keep:
-            if not failpoints.bug("fencing"):
+            if not failpoints.bug(failpoints.BUG_FENCING):
                 check_epoch(self.identity.session_id, epoch, self.epoch)
             check_form(tokens, surprisals)
             if position != self.position:
-                if failpoints.bug("repeat") and position == self.log.last_step:
+                if failpoints.bug(failpoints.BUG_REPEAT) and position == self.log.last_step:
                     position = self.position
                 else:
                     check_repeat(self.log, position, tokens)

@@ -198,7 +198,7 @@ class SessionTable:
                 if pending.settings is not None:
                     self._put_blobs(pending.settings.blobs)
             failpoints.hit(failpoints.APPEND_BEFORE)
-            results = [None] * len(appends) if failpoints.bug("append") else self.store.append(appends)
+            results = [None] * len(appends) if failpoints.bug(failpoints.BUG_APPEND) else self.store.append(appends)
             failpoints.hit(failpoints.APPEND_AFTER)
         except StoreUnavailable as error:
             for pending in pendings:

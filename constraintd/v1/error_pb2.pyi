@@ -4,7 +4,7 @@ isort:skip_file
 Why a call or a step was refused.
 
 A refused call carries a google.rpc.ErrorInfo whose `domain` is "constraintd" and whose `reason` is the
-name below without its ERROR_REASON_ prefix. Inside a Decode stream, where one bad step must not end the
+name below without its ERROR_REASON_ prefix, and a google.rpc.RetryInfo where the same call may succeed later. Inside a Decode stream, where one bad step must not end the
 stream, the same reason travels in a StepError. The gRPC code beside each reason is the one that the
 unary calls use.
 """
