@@ -102,6 +102,10 @@ class PlainDaemon:
             surprisals=surprisals,
             passes=passes,
         )
+        return self.send(step)
+
+    def send(self, step: session_pb2.Step) -> Directive:
+        """A Step as it is."""
         return self.run(step_kept(self.table, step, self._threads))
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
