@@ -7,7 +7,9 @@ template writes beside it) is replaced by a number that nobody can guess. The re
 special tokens; it is split at those, and the numbers between them turn back into what they stood for, as plain text.
 
 Templates test, trim and join messages; a number passes through all of that. One that cuts a message at a fixed length
-may leave half a number in the prompt, which is noise, but never a special token.
+may leave half a number in the prompt, which is noise, but never a special token. The same goes for all texts inside of
+tools and tool calls, which templates mostly write as JSON; a special token whose spelling JSON would escape comes back
+unescaped.
 
 Where nothing was disguised, which is nearly always, the whole text goes through the tokenizer at once, as the reference
 implementation (`apply_chat_template` of transformers) has it.
@@ -21,7 +23,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from constraintd_runner.special import SpecialTokens
 from constraintd_runner.tokenizer import TextTokenizer
@@ -31,6 +33,17 @@ if TYPE_CHECKING:
 
 _NONCE_DIGITS: Final = 32
 _INDEX_DIGITS: Final = 6
+# Members of messages, calls and tools, and the keywords of a schema that templates spell out.
+_ASKED_FOR: Final = frozenset(
+    [
+        *("role", "content", "name", "tool_calls", "tool_call_id", "id", "type", "function", "arguments"),
+        *("description", "parameters", "properties", "required", "items", "additionalProperties"),
+        *("enum", "const", "default", "anyOf", "oneOf", "allOf", "$ref", "$defs"),
+    ]
+)
+
+Json: TypeAlias = Any
+"""What `json.loads` gives."""
 
 
 class ChatTemplateError(ValueError):
@@ -39,10 +52,21 @@ class ChatTemplateError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ChatTurn:
-    """One message: who speaks, and what was said."""
+    """One message: who speaks, and what was said. Templates see the other members only where they are not empty."""
 
     role: str
     content: str
+    tool_calls: tuple[Json, ...] = ()
+    """Calls that it made, in OpenAI's form, their arguments as objects."""
+    tool_call_id: str = ""
+    """The call that it answers."""
+    name: str = ""
+    """The speaker's name, or the function's whose result it is."""
+
+    def members(self) -> dict[str, Json]:
+        """The message as templates see it."""
+        optional = {"tool_calls": list(self.tool_calls), "tool_call_id": self.tool_call_id, "name": self.name}
+        return {"role": self.role, "content": self.content} | {key: value for key, value in optional.items() if value}
 
 
 class ChatTemplate:
@@ -58,22 +82,29 @@ class ChatTemplate:
             raise ChatTemplateError(f"the model's chat template is not valid: {error}") from error
         self._variables = dict(variables)
 
-    def render(self, turns: Sequence[ChatTurn]) -> str:
-        """The chat as text that ends where the assistant's answer begins. Raises ChatTemplateError."""
-        messages = [{"role": turn.role, "content": turn.content} for turn in turns]
+    def render(self, turns: Sequence[ChatTurn], tools: Sequence[Json] = ()) -> str:
+        """The chat as text that ends where the assistant's answer begins. Raises ChatTemplateError.
+
+        `tools`: in OpenAI's form; a template that asks for none leaves them out.
+        """
+        return self._render([turn.members() for turn in turns], list(tools))
+
+    def _render(self, messages: Json, tools: Json) -> str:
         try:
+            # No tools are None: templates test for that as often as for an empty list.
             return self._template.render(
-                messages=messages, tools=None, documents=None, add_generation_prompt=True, **self._variables
+                messages=messages, tools=tools or None, documents=None, add_generation_prompt=True, **self._variables
             )
         except Exception as error:
             # Templates fail with Jinja's own errors, and with TypeError and the like out of their expressions.
             raise ChatTemplateError(f"the model's chat template refused the chat: {error}") from error
 
-    def encode(self, turns: Sequence[ChatTurn], tokenizer: TextTokenizer) -> list[int]:
+    def encode(self, turns: Sequence[ChatTurn], tokenizer: TextTokenizer, tools: Sequence[Json] = ()) -> list[int]:
         """The chat's token ids; special tokens are the template's own and nobody else's. Raises ChatTemplateError."""
         special = tokenizer.special
         disguise = Disguise(special)
-        rendered = self.render([ChatTurn(disguise.hide(turn.role), disguise.hide(turn.content)) for turn in turns])
+        messages = disguise.hide_all([turn.members() for turn in turns])
+        rendered = self._render(messages, disguise.hide_all(list(tools)))
         if not disguise.hidden:
             ids = tokenizer.encode_rendered(rendered)
             known = set(special.ids.values())
@@ -102,6 +133,19 @@ class Disguise:
         if size := self._special.ended_at_start(text[start:]):
             text = text[:start] + self._mark(text[start : start + size]) + text[start + size :]
         return text
+
+    def hide_all(self, value: Json) -> Json:
+        """The value with every text in it hidden; of an object's names, all that templates don't ask for."""
+        match value:
+            case str():
+                return self.hide(value)
+            case list():
+                return [self.hide_all(item) for item in value]
+            case dict():
+                return {
+                    name if name in _ASKED_FOR else self.hide(name): self.hide_all(item) for name, item in value.items()
+                }
+        return value
 
     def reveal(self, text: str) -> str:
         """The text with what the numbers stood for."""

@@ -73,7 +73,12 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     serve.add_argument(
         "--model", required=True, metavar="DIR", help="a model folder, or smollm2 for the one that `model fetch` made"
     )
-    serve.add_argument("--daemon", required=True, metavar="TARGET", help="the daemon: unix:/path or host:port")
+    serve.add_argument(
+        "--daemon",
+        required=True,
+        metavar="TARGET",
+        help="the daemon: unix:/path or host:port; or several of one store, separated by commas",
+    )
     serve.add_argument(
         "--listen",
         default="127.0.0.1:50052",
@@ -104,7 +109,8 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         type=_seconds,
         default=30.0,
         metavar="S",
-        help="seconds until a generation without the daemon's answer fails [%(default)s]",
+        help="seconds until a generation without a daemon's answer fails, reconnecting included; then the runner's "
+        "health is NOT_SERVING until one is back [%(default)s]",
     )
     serve.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     serve.set_defaults(run=_serve)

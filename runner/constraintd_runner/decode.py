@@ -18,19 +18,18 @@ No path leads from a missing mask to a token: a pick takes a Directive, and a se
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from typing import Final, Protocol
 
 import numpy as np
 from constraintd_client import Directive
-from constraintd_client.errors import ConstraintdError, DeadlineExceeded
+from constraintd_client.backoff import Backoff
+from constraintd_client.errors import ConstraintdError
 from numpy.typing import NDArray
 
-from constraintd_runner.directives import DirectiveSource, StepReport, ends_stream, step_bytes
+from constraintd_runner.directives import DirectiveSource
 from constraintd_runner.errors import (
     Abandoned,
     DaemonLost,
@@ -39,7 +38,9 @@ from constraintd_runner.errors import (
     ModelFailure,
     RunnerError,
     Stopping,
+    TakenOver,
 )
+from constraintd_runner.exchange import Exchange, StreamRefused
 from constraintd_runner.generation import (
     Accepted,
     Ended,
@@ -48,7 +49,9 @@ from constraintd_runner.generation import (
     Generation,
     PromptIn,
 )
+from constraintd_runner.line import Line
 from constraintd_runner.live import Live
+from constraintd_runner.prefill import prefill
 from constraintd_runner.sampling import BrokenLogits, NothingLeft
 
 _log = logging.getLogger(__name__)
@@ -78,22 +81,20 @@ class DecodeLoop:
         *,
         answer_timeout: float = 30.0,
         patience: float = 0.005,
+        backoff: Backoff | None = None,
     ) -> None:
-        """`answer_timeout`: seconds until a session without an answer fails. `patience`: seconds that the others wait
-        for a late answer before they go on without its session.
+        """`answer_timeout`: seconds until a session without an answer fails, broken streams included. `patience`:
+        seconds that the others wait for a late answer before they go on without its session. `backoff`: the pauses
+        between attempts at a new stream.
         """
         self._decoder = decoder
         self._source = source
-        self._answer_timeout = answer_timeout
         self._patience = patience
-        self._inbox: queue.SimpleQueue[Generation | None] = queue.SimpleQueue()
-        self._waiting: deque[Generation] = deque()
+        self._line = Line()
         self._live: list[Live] = []
         self._fresh: list[Live] = []  # picked, and not sent yet
         self._untold: list[tuple[Generation, Event]] = []
-        self._unproven = False  # reconnected, and no answer since
-        self._stopping = threading.Event()
-        self._gate = threading.Lock()  # nothing is submitted after `_stopping` is set
+        self._exchange = Exchange(source, answer_timeout=answer_timeout, backoff=backoff or Backoff())
         self._thread = threading.Thread(target=self._run, name="runner-decode", daemon=True)
 
     def start(self) -> None:
@@ -101,20 +102,16 @@ class DecodeLoop:
         self._thread.start()
 
     def submit(self, generation: Generation) -> None:
-        """Queues a generation; from any thread. Its session's first Directive must carry a mask.
+        """Queues a generation; from any thread. Its session's first Directive must carry a mask. An earlier one of the
+        same session ends with TakenOver.
 
         Raises Stopping.
         """
-        with self._gate:
-            if self._stopping.is_set():
-                raise Stopping("the runner is stopping; try again later or elsewhere")
-            self._inbox.put(generation)
+        self._line.join(generation)
 
     def stop(self) -> None:
         """Ends what still runs with Stopping, and waits for the thread. Safe to call twice."""
-        with self._gate:
-            self._stopping.set()
-            self._inbox.put(None)
+        self._line.stop()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -130,26 +127,26 @@ class DecodeLoop:
                 self._fail_all(InternalFault("the decode loop failed; the runner's log has the trace"))
         self._receive_all()
         self._fail_all(Stopping("the runner was stopped before this generation ended; try again elsewhere"))
-        for generation in self._waiting:
+        for generation in self._line:
             self._turn_away(generation, Stopping("the runner is stopping; try again elsewhere"))
-        self._waiting.clear()
         self._tell()
 
     def _receive(self) -> bool:
         """Takes in what was submitted, and blocks if there is nothing else to do. False: stop."""
-        if not self._live and not self._waiting:
+        if not self._live:
             self._tell()
-            self._keep(self._inbox.get())
+            self._line.wait()
         self._receive_all()
-        return not self._stopping.is_set()
+        return not self._line.stopping
 
     def _receive_all(self) -> None:
-        while not self._inbox.empty():
-            self._keep(self._inbox.get())
-
-    def _keep(self, generation: Generation | None) -> None:
-        if generation is not None:
-            self._waiting.append(generation)
+        for newcomer in self._line.newcomers():
+            session_id = newcomer.session.session_id
+            for live in [live for live in self._live if live.generation.session.session_id == session_id]:
+                self._fail(live, TakenOver("the session was resumed at this runner"))
+            for other in self._line:
+                if other is not newcomer and other.session.session_id == session_id:
+                    self._turn_away(other, TakenOver("the session was resumed at this runner"))
 
     def _turn(self) -> None:
         self._send()
@@ -162,18 +159,9 @@ class DecodeLoop:
         self._collect()
 
     def _send(self) -> None:
-        if not self._fresh:
-            return
-        now = time.perf_counter()
-        reports: list[StepReport] = []
-        for live in self._fresh:
-            live.asked_at = now
-            passes = tuple(live.passes)
-            live.passes.clear()
-            live.wire_bytes += step_bytes(live.generation.session.position, live.picked, passes)
-            reports.append((live.generation.session, (live.picked,), (live.surprisal,), passes))
-        self._fresh.clear()
-        self._source.send(reports)
+        if self._fresh:
+            self._exchange.send(self._fresh)
+            self._fresh.clear()
 
     def _tell(self) -> None:
         for generation, event in self._untold:
@@ -183,25 +171,26 @@ class DecodeLoop:
     def _drop_cancelled(self) -> None:
         for live in [live for live in self._live if live.generation.cancelled]:
             self._fail(live, Abandoned("the caller cancelled"))
-        for generation in [generation for generation in self._waiting if generation.cancelled]:
-            self._waiting.remove(generation)
+        for generation in [generation for generation in self._line if generation.cancelled]:
             self._turn_away(generation, Abandoned("the caller cancelled"))
 
     def _admit(self) -> None:
         """One at most, so that a crowd of newcomers does not hold up those who are at work."""
-        if not self._waiting or len(self._live) == self._decoder.slots:
+        generation = self._line.next(self._live, self._decoder.slots)
+        if generation is None:
             return
-        generation = self._waiting.popleft()
         live = Live(generation, self._decoder.acquire())
         self._live.append(live)
         began = time.perf_counter()
         try:
-            row = self._decoder.prefill(live.slot, generation.prompt)
+            row, live.passes = prefill(self._decoder, live.slot, generation, self._line)
+        except RunnerError as error:
+            self._fail(live, error)
+            return
         except Exception as error:
             _log.exception("the prefill of %d tokens failed", len(generation.prompt))
             self._fail(live, ModelFailure(f"the model failed on the prompt: {error}"))
             return
-        live.passes.append(len(generation.prompt))
         live.prefilled_at = time.perf_counter()
         live.prefill_s = live.prefilled_at - began
         self._untold.append((generation, PromptIn()))
@@ -226,6 +215,14 @@ class DecodeLoop:
 
     def _collect(self) -> None:
         """Takes answers and picks. Who is late now is only asked in passing from then on, until the answer is there."""
+        if self._ready():
+            self._take_all()
+        for live in self._live:
+            live.late = live.asked_at is not None
+            if live.row is not None and live.row.base is not None:
+                live.row = live.row.copy()  # it was a view of memory that the next forward pass overwrites
+
+    def _take_all(self) -> None:
         until = time.perf_counter() + self._patience
         lone = len(self._live) == 1
         for live in list(self._live):
@@ -240,38 +237,37 @@ class DecodeLoop:
         if late and not lone and not any(self._can_go_on(live) for live in self._live):
             # Nothing is lost by waiting for one of them; the next turn comes back to the others.
             self._take(late[0], _LONE_WAIT_SECONDS / len(late))
-        for live in late:
-            live.late = live.asked_at is not None
-            if live.row is not None and live.row.base is not None:
-                live.row = live.row.copy()  # it was a view of memory that the next forward pass overwrites
 
     def _can_go_on(self, live: Live) -> bool:
         return live in self._fresh or (live.token is not None and live.may_be_fed)
 
     def _take(self, live: Live, timeout: float) -> None:
-        began = time.perf_counter()
         try:
-            directive = self._source.take(live.generation.session, timeout)
-        except DeadlineExceeded:
-            now = time.perf_counter()
-            live.waited_s += now - began
-            if live.asked_at is not None and now - live.asked_at > self._answer_timeout:
-                self._fail(live, DaemonLost(f"no answer from the daemon within {self._answer_timeout} s"))
-            return
-        except ConstraintdError as error:
-            if ends_stream(error):
-                self._recover(error)
-            else:
+            directive = self._exchange.take(live, timeout)
+        except StreamRefused as error:
+            # Also those without an unanswered Step: their next one would go to the same broken stream.
+            self._fail_all(error)
+        except (RunnerError, ConstraintdError) as error:
+            self._fail(live, error)
+        else:
+            if directive is not None:
+                self._answer(live, directive)
+
+    def _ready(self) -> bool:
+        """Whether there is a stream; without one, those who have waited for too long end."""
+        try:
+            if self._exchange.ready(_LONE_WAIT_SECONDS):
+                return True
+        except StreamRefused as error:
+            self._fail_all(error)
+        for live in list(self._live):
+            try:
+                self._exchange.check_patience(live)
+            except DaemonLost as error:
                 self._fail(live, error)
-            return
-        now = time.perf_counter()
-        live.waits_us.append((live.waited_s + now - began) * 1e6)
-        live.waited_s = 0.0
-        self._unproven = False
-        self._answer(live, directive)
+        return False
 
     def _answer(self, live: Live, directive: Directive) -> None:
-        live.asked_at = None
         live.directive = directive
         live.wire_bytes += directive.wire_bytes
         self._untold.append((live.generation, Accepted(live.picked, directive.settled_bytes, live.logprobs)))
@@ -303,21 +299,6 @@ class DecodeLoop:
             live.logprobs = choice.logprobs
             self._fresh.append(live)
 
-    def _recover(self, cause: ConstraintdError) -> None:
-        """The stream is broken: one new one, on which unanswered Steps go out again; if that breaks too, the end."""
-        if not self._unproven:
-            self._unproven = True
-            _log.warning("the stream to the daemon broke (%s); reconnecting", cause)
-            try:
-                self._source.reconnect()
-            except ConstraintdError as error:
-                cause = error
-            else:
-                return
-        self._unproven = False
-        # Also those without an unanswered Step: their next one would go to the same broken stream.
-        self._fail_all(DaemonLost(f"the stream to the daemon broke: {cause.message}; check that it runs"))
-
     # --- endings ---
 
     def _fail_all(self, error: RunnerError) -> None:
@@ -325,17 +306,25 @@ class DecodeLoop:
             self._fail(live, type(error)(error.message, **error.metadata))
 
     def _turn_away(self, generation: Generation, error: RunnerError) -> None:
-        self._source.close_session(generation.session)
+        self._line.remove(generation)
+        self._part(generation, stays=isinstance(error, TakenOver))
         self._untold.append((generation, Failed(error)))
 
     def _fail(self, live: Live, error: Exception) -> None:
-        self._drop(live)
+        self._drop(live, stays=isinstance(error, TakenOver))
         self._untold.append((live.generation, Failed(error)))
 
-    def _drop(self, live: Live) -> None:
+    def _drop(self, live: Live, *, stays: bool = False) -> None:
         live.over = True
         self._live.remove(live)
         if live in self._fresh:
             self._fresh.remove(live)
         self._decoder.release(live.slot)
-        self._source.close_session(live.generation.session)
+        self._part(live.generation, stays=stays)
+
+    def _part(self, generation: Generation, *, stays: bool) -> None:
+        """The session is closed, unless its caller may come back to it or somebody else has it now."""
+        if stays or generation.resumable:
+            self._source.leave_session(generation.session)
+        else:
+            self._source.close_session(generation.session)

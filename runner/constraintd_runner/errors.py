@@ -45,9 +45,21 @@ class QueueFull(RunnerError):
 
 
 class ContextExceeded(RunnerError):
-    """The prompt leaves no room in the model's context; metadata: `limit`, `actual`, in tokens."""
+    """Prompt and output don't fit the model's context; metadata: `limit`, `actual`, in tokens."""
 
     reason = "CONTEXT_EXCEEDED"
+
+
+class OtherVocabulary(RunnerError):
+    """The session to be resumed belongs to another model's vocabulary."""
+
+    reason = "VOCABULARY_MISMATCH"
+
+
+class TakenOver(RunnerError):
+    """Another call, at this runner or another, has resumed the session; this one is out of it."""
+
+    reason = "STALE_EPOCH"
 
 
 class DeadEnd(RunnerError):
@@ -109,6 +121,7 @@ CODES: Final[Mapping[str, grpc.StatusCode]] = {
     "NO_TOKEN_ALLOWED": grpc.StatusCode.FAILED_PRECONDITION,
     "INVALID_ENVELOPE": grpc.StatusCode.DATA_LOSS,
     "REPLAY_DIVERGED": grpc.StatusCode.DATA_LOSS,
+    "STORE_UNAVAILABLE": grpc.StatusCode.UNAVAILABLE,
     "HELLO_EXPECTED": grpc.StatusCode.INVALID_ARGUMENT,
     "CONTEXT_EXCEEDED": grpc.StatusCode.INVALID_ARGUMENT,
     "DAEMON_UNAVAILABLE": grpc.StatusCode.UNAVAILABLE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -99,7 +99,19 @@ class Generation:
     `DecodeLoop.submit` on.
     """
 
-    __slots__ = ("_events", "cancelled", "picker", "prompt", "session", "terminal_ids", "token_limit")
+    __slots__ = (
+        "_events",
+        "accepted",
+        "cancelled",
+        "passes",
+        "picker",
+        "prompt",
+        "resumable",
+        "resumed",
+        "session",
+        "terminal_ids",
+        "token_limit",
+    )
 
     def __init__(
         self,
@@ -109,19 +121,36 @@ class Generation:
         *,
         token_limit: int,
         terminal_ids: frozenset[int] = frozenset(),
+        resumable: bool = False,
+        resumed: bool = False,
+        accepted: int = 0,
+        passes: Sequence[int] = (),
     ) -> None:
-        """`prompt`: [n >= 1] token ids, to be prefilled.
+        """`prompt`: [n >= 1] token ids, to be prefilled; of a `resumed` one its last `accepted` ones were generated.
 
         `token_limit` and `terminal_ids` say where an end is to be expected: after such a token the loop waits for the
         daemon's word before it spends a forward pass. They decide nothing; the daemon does.
+
+        `resumable`: the session stays open at the daemon when this is over. `passes`: the lengths of the forward passes
+        that the prefill is made of, summing up to n; with them the generation runs alone. Empty: all at once, beside
+        others.
         """
         self.session = session
         self.prompt = prompt
         self.picker = picker
         self.token_limit = token_limit
         self.terminal_ids = terminal_ids
+        self.resumable = resumable
+        self.resumed = resumed
+        self.accepted = accepted
+        self.passes = passes
         self.cancelled = False
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+
+    @property
+    def alone(self) -> bool:
+        """Whether nobody may be in the batch beside it."""
+        return bool(self.passes)
 
     def cancel(self) -> None:
         """Frees its place at the loop's next turn. From any thread, at any time, any number of times."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 
 import numpy as np
+from constraintd_client.backoff import Backoff
 from numpy.typing import NDArray
 
+from constraintd_runner.directives import StepReport
 from constraintd_runner.generation import Generation, GenerationStatistics
 from constraintd_runner.sampling import PositionLogprobs
 
@@ -15,16 +17,21 @@ class Live:
     """A generation that has a slot. Its `token` was picked and not fed yet; its `row` was fed and not picked from."""
 
     __slots__ = (
+        "answered",
         "asked_at",
+        "backoff",
         "directive",
         "generation",
         "late",
         "logprobs",
+        "may_be_mistaken",
         "over",
         "passes",
         "picked",
         "prefill_s",
         "prefilled_at",
+        "report",
+        "resend_at",
         "row",
         "slot",
         "surprisal",
@@ -44,7 +51,13 @@ class Live:
         self.logprobs: PositionLogprobs | None = None
         self.passes: list[int] = []  # lengths of the forward passes since the last Step
         self.row: NDArray[np.float32] | None = None
-        self.asked_at: float | None = None  # when its last Step was sent, until that is answered
+        self.asked_at: float | None = None  # when its last Step was sent first, until that is answered
+        self.report: StepReport | None = None  # that Step
+        self.resend_at: float | None = None  # it was refused for now, and is to be sent again then
+        self.backoff = Backoff()
+        # A STALE_EPOCH may answer the Step of an earlier owner at this same runner, which was still on its way.
+        self.may_be_mistaken = generation.resumed
+        self.answered = 0  # its Steps that were answered
         self.late = False  # the others have gone on without it
         self.over = False
         self.prefill_s = 0.0
@@ -65,7 +78,7 @@ class Live:
     def statistics(self) -> GenerationStatistics:
         """What it took until now."""
         return GenerationStatistics(
-            prompt_tokens=len(self.generation.prompt),
+            prompt_tokens=len(self.generation.prompt) - self.generation.accepted,
             completion_tokens=self.directive.position,
             prefill_us=round(self.prefill_s * 1e6),
             decode_us=round((time.perf_counter() - self.prefilled_at) * 1e6),

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constraintd.runner.v1 import generation_service_pb2 as pb
-from constraintd_runner.chat import ChatTemplate, ChatTemplateError, ChatTurn
+from constraintd_runner.chat import ChatTemplate, ChatTemplateError
+from constraintd_runner.chat_request import chat_tools, turns_of, utf8_text
 from constraintd_runner.errors import InvalidRequest
 from constraintd_runner.model import ModelFolder
 from constraintd_runner.tokenizer import TextTokenizer, open_tokenizer, read_tokenizer_config, spelling
@@ -44,9 +45,9 @@ class PromptEncoder:
         """The prompt's ids [n >= 1]. Raises InvalidRequest naming the field."""
         kind = request.WhichOneof("prompt")
         if kind == "text":
-            ids = self._tokenizer.encode_prompt(_utf8(request.text, "text"))
+            ids = self._tokenizer.encode_prompt(utf8_text(request.text, "text"))
         elif kind == "chat":
-            ids = self._encode_chat(request.chat)
+            ids = self._encode_chat(request)
         elif kind == "tokens":
             ids = list(request.tokens.ids)
             for index, token in enumerate(ids):
@@ -64,29 +65,14 @@ class PromptEncoder:
             )
         return np.array(ids, dtype=np.int64)
 
-    def _encode_chat(self, chat: pb.ChatPrompt) -> list[int]:
+    def _encode_chat(self, request: pb.GenerateRequest) -> list[int]:
         if self._template is None:
             raise InvalidRequest("the model has no chat template; send the prompt as text", field="chat")
-        if not chat.messages:
-            raise InvalidRequest("the chat has no messages; send at least one", field="chat.messages")
-        turns = [
-            ChatTurn(
-                _utf8(message.role, f"chat.messages[{index}].role"),
-                _utf8(message.content, f"chat.messages[{index}].content"),
-            )
-            for index, message in enumerate(chat.messages)
-        ]
+        turns, tools = turns_of(request.chat), chat_tools(request)
         try:
-            return self._template.encode(turns, self._tokenizer)
+            return self._template.encode(turns, self._tokenizer, tools)
         except ChatTemplateError as error:
             raise InvalidRequest(str(error), field="chat") from error
-
-
-def _utf8(text: bytes, field: str) -> str:
-    try:
-        return text.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InvalidRequest(f"byte {error.start} is not UTF-8", field=field) from error
 
 
 def _variables(folder: ModelFolder, tokenizer: TextTokenizer) -> Mapping[str, str]:

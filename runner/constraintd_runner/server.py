@@ -20,6 +20,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from constraintd.runner.v1 import generation_service_pb2, generation_service_pb2_grpc
+from constraintd_runner.daemon_watch import DaemonWatch
 from constraintd_runner.decode import DecodeLoop
 from constraintd_runner.directives import DaemonDirectives
 from constraintd_runner.model import Decoder, ModelFolder
@@ -44,7 +45,7 @@ class RunnerConfig:
 
     model: Path
     daemon: str
-    """Target of the daemon: "unix:/path" or "host:port"."""
+    """Target of the daemon: "unix:/path" or "host:port"; or several, with commas, of daemons on the same store."""
     listen: str
     ep: str = "cpu"
     threads: int | None = None
@@ -54,7 +55,7 @@ class RunnerConfig:
     max_waiting: int = 256
     """Calls that may wait for a slot."""
     answer_timeout: float = 30.0
-    """Seconds until a generation without an answer of the daemon fails."""
+    """Seconds until a generation without an answer of a daemon fails, and the runner's health turns NOT_SERVING."""
     daemon_wait: float = 15.0
     """Seconds that the daemon may take to come up."""
     grace: float = 10.0
@@ -78,9 +79,14 @@ class Runner:
         decoder = Decoder.open(
             folder, ep=config.ep, threads=config.threads, slots=config.slots, max_length=config.max_length
         )
-        self._client = ConstraintClient(config.daemon)
+        self._client = ConstraintClient(config.daemon.split(","))
         self._directives = _when_up(
-            lambda: DaemonDirectives(self._client, _registration(self._client, folder, decoder.logits_width)),
+            self._client,
+            lambda: DaemonDirectives(
+                self._client,
+                _registration(self._client, folder, decoder.logits_width),
+                answer_timeout=config.answer_timeout,
+            ),
             config.daemon_wait,
         )
         vocabulary = self._directives.vocabulary
@@ -110,6 +116,9 @@ class Runner:
             experimental_non_blocking=True,
             experimental_thread_pool=ThreadPoolExecutor(1, thread_name_prefix="runner-health"),
         )
+        self._watch = DaemonWatch(
+            self._client, lambda serving: self._tell_health(serving=serving), bound=config.answer_timeout
+        )
         generation_service_pb2_grpc.add_GenerationServiceServicer_to_server(service, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection((SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
@@ -125,12 +134,13 @@ class Runner:
             ) from None
         self._loop.start()
         self._server.start()
-        for name in ("", SERVICE_NAME):
-            self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self._tell_health(serving=True)
+        self._watch.start()
         return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
 
     def stop(self) -> None:
         """Turns NOT_SERVING, lets running calls finish for the grace period, then ends them."""
+        self._watch.stop()
         self._health.enter_graceful_shutdown()
         self._server.stop(self._config.grace).wait()
         self._loop.stop()
@@ -138,6 +148,11 @@ class Runner:
         self._client.close()
         if self._config.listen.startswith("unix:"):
             Path(self._config.listen.removeprefix("unix:")).unlink(missing_ok=True)
+
+    def _tell_health(self, *, serving: bool) -> None:
+        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in ("", SERVICE_NAME):
+            self._health.set(name, status)
 
 
 def serve(config: RunnerConfig, ready: Callable[[str], None]) -> None:
@@ -181,13 +196,15 @@ def _if_there(path: Path) -> Path | None:
     return path if path.is_file() else None
 
 
-def _when_up(connect: Callable[[], DaemonDirectives], seconds: float) -> DaemonDirectives:
-    """Tries until the daemon is there: the two are often started together. Raises Unavailable after `seconds`."""
+def _when_up(client: ConstraintClient, connect: Callable[[], DaemonDirectives], seconds: float) -> DaemonDirectives:
+    """Tries until a daemon is there: the two are often started together. Raises Unavailable after `seconds`."""
     until = time.monotonic() + seconds
     while True:
+        target = client.target
         try:
             return connect()
         except Unavailable:
+            client.leave(target)
             if time.monotonic() > until:
                 raise
             time.sleep(0.2)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
 import grpc
 import numpy as np
-from constraintd_client import Finish, SessionHandle, TokenTable
+from constraintd_client import SessionHandle, TokenTable
 from constraintd_client.errors import ConstraintdError
 from numpy.typing import NDArray
 
@@ -28,10 +28,11 @@ from constraintd_runner.errors import (
     RunnerError,
     status_of,
 )
-from constraintd_runner.generation import Accepted, Generation, GenerationStatistics, PromptIn
+from constraintd_runner.generation import Accepted, Generation, PromptIn
 from constraintd_runner.pickers import MaskedPicker
+from constraintd_runner.responses import delta_of, finished_of, nothing_done
+from constraintd_runner.resume import check_fits, exact_passes, model_input, token_limit, unseen_by
 from constraintd_runner.sampler_config import chain_of
-from constraintd_runner.sampling import PositionLogprobs
 from constraintd_runner.special import SpecialTokens
 from constraintd_runner.text import SettledText
 from constraintd_runner.tool_answer import AnswerReader, answer_reader
@@ -95,6 +96,28 @@ class GenerationService(generation_service_pb2_grpc.GenerationServiceServicer):
 
     def Generate(self, request: pb.GenerateRequest, context: grpc.ServicerContext) -> Iterator[pb.GenerateResponse]:
         """See generation_service.proto."""
+        yield from self._in_place(self._generate(request, context), context)
+
+    def ResumeGeneration(
+        self, request: pb.ResumeGenerationRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.GenerateResponse]:
+        """See generation_service.proto."""
+        yield from self._in_place(self._resume(request, context, resumable=True), context)
+
+    def CloseGeneration(
+        self, request: pb.CloseGenerationRequest, context: grpc.ServicerContext
+    ) -> pb.CloseGenerationResponse:
+        """See generation_service.proto."""
+        try:
+            closed = self._directives.close_now(request.session_id, wanted=context.is_active)
+        except (RunnerError, ConstraintdError) as error:
+            _abort(context, error)
+        return pb.CloseGenerationResponse(closed=closed)
+
+    def _in_place(
+        self, responses: Iterator[pb.GenerateResponse], context: grpc.ServicerContext
+    ) -> Iterator[pb.GenerateResponse]:
+        """The responses, as one of the calls that may run at once; errors become the call's status."""
         if not self._places.acquire(blocking=False):
             limit = self._max_calls
             _abort(
@@ -106,7 +129,7 @@ class GenerationService(generation_service_pb2_grpc.GenerationServiceServicer):
                 ),
             )
         try:
-            yield from self._generate(request, context)
+            yield from responses
         except (RunnerError, ConstraintdError) as error:
             _abort(context, error)
         except Exception as error:
@@ -123,7 +146,11 @@ class GenerationService(generation_service_pb2_grpc.GenerationServiceServicer):
         logprobs = _logprobs_of(request)
         prompt = self._encode_prompt(request)
         reasoning_end = request.reasoning_end if request.HasField("reasoning_end") else None
-        session, sampler = self._open_session(request, prompt, reasoning_end)
+        session, sampler = self._open_session(request, prompt, reasoning_end, context)
+        if session.position > 0:  # the request came before, and what it began is on its way
+            again = pb.ResumeGenerationRequest(session_id=session.session_id, logprobs=logprobs)
+            yield from self._resume(again, context, resumable=request.resumable)
+            return
         try:
             chain = chain_of(sampler)
         except InvalidRequest:
@@ -135,78 +162,126 @@ class GenerationService(generation_service_pb2_grpc.GenerationServiceServicer):
             started=pb.Started(session_id=session.session_id, seed=session.seed, prompt_tokens=len(prompt))
         )
         if first.mask is None:
-            self._directives.close_session(session)
+            if not request.resumable:
+                self._directives.close_session(session)
             if first.finish is None:
                 raise DeadEnd(first.no_token_allowed or "the constraint allows no token at all")
             yield started
             answer = reader.read((), first.finish) if reader else None
-            yield _finished(first.finish, _nothing_done(len(prompt), first.wire_bytes), answer)
+            yield finished_of(first.finish, nothing_done(len(prompt), first.wire_bytes), answer)
             return
         generation = Generation(
             session,
             prompt,
             MaskedPicker(chain, logprobs),
             token_limit=sampler.max_tokens,
-            terminal_ids=frozenset(self._directives.vocabulary.eog_ids) | frozenset(sampler.stop_ids),
+            terminal_ids=self._terminal_ids(sampler),
+            resumable=request.resumable,
         )
-        yield from self._follow(generation, session, started, reader, context)
+        yield from self._follow(generation, SettledText(self._table.tokens), [], started, reader, context)
+
+    def _resume(
+        self, request: pb.ResumeGenerationRequest, context: grpc.ServicerContext, *, resumable: bool
+    ) -> Iterator[pb.GenerateResponse]:
+        logprobs = _logprobs_of(request)
+        resumed = self._directives.resume_session(request.session_id, wanted=context.is_active)
+        check_fits(resumed, self._directives.vocabulary.vocabulary_id, self._model.context_length)
+        session, directive = resumed.session, resumed.session.directive
+        text = SettledText(self._table.tokens)
+        unseen = unseen_by(request, resumed, text)
+        passes = exact_passes(resumed) if request.exact and directive.mask is not None else ()
+        sampler = session.sampler or sampler_pb2.SamplerConfig()
+        chain = chain_of(sampler)
+        prompt = resumed.turns[0].prompt_tokens
+        reader = None
+        if resumed.constraint is not None:
+            reader = answer_reader(resumed.constraint, resumed.reasoning_end, prompt, self._table, self._special)
+        prompt_tokens = sum(len(turn.prompt_tokens) for turn in resumed.turns)
+        yield pb.GenerateResponse(
+            started=pb.Started(session_id=session.session_id, seed=session.seed, prompt_tokens=prompt_tokens)
+        )
+        if unseen.tokens or unseen.text:
+            yield delta_of(unseen.tokens, unseen.text)
+        if directive.mask is None:
+            if directive.finish is None:
+                raise DeadEnd(directive.no_token_allowed or "the constraint allows no token at all")
+            answer = reader.read(resumed.tokens, directive.finish) if reader else None
+            usage = nothing_done(prompt_tokens, directive.wire_bytes, len(resumed.tokens))
+            yield finished_of(directive.finish, usage, answer)
+            return
+        generation = Generation(
+            session,
+            model_input(resumed),
+            MaskedPicker(chain, logprobs),
+            token_limit=token_limit(resumed),
+            terminal_ids=self._terminal_ids(sampler),
+            resumable=resumable,
+            resumed=True,
+            accepted=len(resumed.tokens),
+            passes=passes,
+        )
+        yield from self._follow(generation, text, list(resumed.tokens), None, reader, context)
+
+    def _terminal_ids(self, sampler: sampler_pb2.SamplerConfig) -> frozenset[int]:
+        return frozenset(self._directives.vocabulary.eog_ids) | frozenset(sampler.stop_ids)
 
     def _follow(
         self,
         generation: Generation,
-        session: SessionHandle,
-        started: pb.GenerateResponse,
+        text: SettledText,
+        tokens: list[int],
+        started: pb.GenerateResponse | None,
         reader: AnswerReader | None,
         context: grpc.ServicerContext,
     ) -> Iterator[pb.GenerateResponse]:
-        """Runs the generation and tells what happens; whatever ends this iterator frees its slot."""
+        """Runs the generation and tells what happens behind `text` and `tokens`, `started` first where it is given;
+        whatever ends this iterator frees its slot.
+        """
         try:
             self._loop.submit(generation)
         except RunnerError:
-            self._directives.close_session(session)
+            if not generation.resumable:
+                self._directives.close_session(generation.session)
             raise
         try:
             if not context.add_callback(generation.cancel):
                 return  # the caller has gone already
-            text = SettledText(self._table.tokens)
-            tokens: list[int] = []
             for event in generation.events():
                 if isinstance(event, PromptIn):
-                    yield started
+                    if started is not None:
+                        yield started
                 elif isinstance(event, Accepted):
                     tokens.append(event.token)
                     text.accept(event.token)
-                    yield _delta([event.token], text.settle(event.settled_bytes), event.logprobs)
+                    yield delta_of([event.token], text.settle(event.settled_bytes), event.logprobs)
                 else:
                     if rest := text.finish(event.finish.cut_offset):
-                        yield _delta([], rest)
+                        yield delta_of([], rest)
                     answer = reader.read(tokens, event.finish) if reader else None
-                    yield _finished(event.finish, event.statistics, answer)
+                    yield finished_of(event.finish, event.statistics, answer)
         finally:
             generation.cancel()
 
     def _open_session(
-        self, request: pb.GenerateRequest, prompt: NDArray[np.int64], reasoning_end: session_pb2.ReasoningEnd | None
+        self,
+        request: pb.GenerateRequest,
+        prompt: NDArray[np.int64],
+        reasoning_end: session_pb2.ReasoningEnd | None,
+        context: grpc.ServicerContext,
     ) -> tuple[SessionHandle, sampler_pb2.SamplerConfig]:
-        """A session that ends within the model's context, and its config in force."""
-        asked = request.sampler
-        if asked.HasField("preset"):
-            # How many tokens a preset asks for shows only when the daemon has spelled it out.
-            session = self._directives.open_session(request.constraint, asked, prompt.tolist(), reasoning_end)
-            try:
-                spelled = self._within_context(_in_force(session, asked), len(prompt))
-            except ContextExceeded:
-                self._directives.close_session(session)
-                raise
-            if spelled == _in_force(session, asked):
-                return session, spelled
-            # A preset goes alone, so its number of tokens can't be cut: its other name, the config, is opened instead.
-            self._directives.close_session(session)
-            if not asked.HasField("seed"):
-                spelled.ClearField("seed")
-            asked = spelled
-        asked = self._within_context(asked, len(prompt))
-        session = self._directives.open_session(request.constraint, asked, prompt.tolist(), reasoning_end)
+        """A session that ends within the model's context, and its config in force.
+
+        max_tokens stands beside a preset too, where the daemon lets the smaller of both hold.
+        """
+        asked = self._within_context(request.sampler, len(prompt))
+        session = self._directives.open_session(
+            request.constraint,
+            asked,
+            prompt.tolist(),
+            reasoning_end,
+            session_id=request.session_id if request.HasField("session_id") else None,
+            wanted=context.is_active,
+        )
         return session, _in_force(session, asked)
 
     def _within_context(self, sampler: sampler_pb2.SamplerConfig, prompt: int) -> sampler_pb2.SamplerConfig:
@@ -232,7 +307,7 @@ def _abort(context: grpc.ServicerContext, error: Exception) -> NoReturn:
     context.abort(status.code, status.text())
 
 
-def _logprobs_of(request: pb.GenerateRequest) -> int | None:
+def _logprobs_of(request: pb.GenerateRequest | pb.ResumeGenerationRequest) -> int | None:
     if not request.HasField("logprobs"):
         return None
     if request.logprobs > _MAX_LOGPROBS:
@@ -246,42 +321,3 @@ def _logprobs_of(request: pb.GenerateRequest) -> int | None:
 def _in_force(session: SessionHandle, asked: sampler_pb2.SamplerConfig) -> sampler_pb2.SamplerConfig:
     """The session's config as the daemon tells it; what was asked for, where it tells none."""
     return asked if session.sampler is None else session.sampler
-
-
-def _delta(tokens: Sequence[int], text: str, logprobs: PositionLogprobs | None = None) -> pb.GenerateResponse:
-    positions = () if logprobs is None else (_position_message(logprobs),)
-    return pb.GenerateResponse(delta=pb.Delta(token_ids=tokens, text=text, logprobs=positions))
-
-
-def _position_message(logprobs: PositionLogprobs) -> pb.PositionLogprobs:
-    return pb.PositionLogprobs(
-        taken=pb.TokenLogprob(token_id=logprobs.taken.token, logprob=logprobs.taken.logprob),
-        top=[pb.TokenLogprob(token_id=each.token, logprob=each.logprob) for each in logprobs.top],
-    )
-
-
-def _nothing_done(prompt_tokens: int, wire_bytes: int) -> GenerationStatistics:
-    return GenerationStatistics(prompt_tokens, 0, 0, 0, (), wire_bytes)
-
-
-def _finished(finish: Finish, statistics: GenerationStatistics, answer: pb.ToolAnswer | None) -> pb.GenerateResponse:
-    message = session_pb2.Finish(
-        reason=session_pb2.FinishReason.Value(f"FINISH_REASON_{finish.reason}"),
-        stop_string=finish.stop_string,
-        stop_id=finish.stop_id,
-        cut_offset=finish.cut_offset,
-        constraint_incomplete=finish.constraint_incomplete,
-        schema_satisfied=finish.schema_satisfied,
-        schema_violation=finish.schema_violation,
-    )
-    usage = pb.Usage(
-        prompt_tokens=statistics.prompt_tokens,
-        completion_tokens=statistics.completion_tokens,
-        prefill_us=statistics.prefill_us,
-        decode_us=statistics.decode_us,
-        mask_wait_us=statistics.mask_wait_us,
-        mask_wait_us_p50=statistics.mask_wait_percentile(50),
-        mask_wait_us_p99=statistics.mask_wait_percentile(99),
-        wire_bytes=statistics.wire_bytes,
-    )
-    return pb.GenerateResponse(finished=pb.Finished(finish=message, usage=usage, tool_answer=answer))

@@ -69,6 +69,12 @@ class AnswerReader:
         )
 
 
+def tools_of(constraint: session_pb2.Constraint) -> session_pb2.ToolCalls | None:
+    """The constraint's tool_calls, of several in an all_of the first; None if it has none."""
+    parts = constraint.all_of.constraints if constraint.WhichOneof("kind") == "all_of" else [constraint]
+    return next((part.tool_calls for part in parts if part.WhichOneof("kind") == "tool_calls"), None)
+
+
 def answer_reader(
     constraint: session_pb2.Constraint,
     reasoning_end: session_pb2.ReasoningEnd | None,
@@ -79,7 +85,7 @@ def answer_reader(
     """The reader for a request that the daemon has taken; None if its constraint has no tool_calls. Of several in an
     all_of, the first one says how calls are written. `special`: the table's.
     """
-    tools = _tools_of(constraint)
+    tools = tools_of(constraint)
     if tools is None:
         return None
     choice = _choice_of(tools)
@@ -90,11 +96,6 @@ def answer_reader(
         calls_alone=choice not in ("auto", "none"),
         reasoning=reasoning_end if still_reasons else None,
     )
-
-
-def _tools_of(constraint: session_pb2.Constraint) -> session_pb2.ToolCalls | None:
-    parts = constraint.all_of.constraints if constraint.WhichOneof("kind") == "all_of" else [constraint]
-    return next((part.tool_calls for part in parts if part.WhichOneof("kind") == "tool_calls"), None)
 
 
 def _choice_of(tools: session_pb2.ToolCalls) -> str:

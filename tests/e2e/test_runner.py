@@ -298,7 +298,8 @@ def test_a_dead_daemon_fails_its_generations_and_a_new_one_serves_again(genai_fo
 
     daemon = start()
     try:
-        with runner_process(genai_folder, address) as target, GenerationClient(target) as client:
+        patience = ("--answer-timeout", "2")
+        with runner_process(genai_folder, address, *patience) as target, GenerationClient(target) as client:
             generations = [client.generate("x", constraint=regex("[a-z]{1800}")) for _ in range(3)]
             pieces = [next(iter(generation)) for generation in generations]
             assert all(pieces)

@@ -1,4 +1,4 @@
-"""Tools, structural tags, GBNF and reasoning through the runner: a tiny random decoder and a real daemon."""
+"""Tools, structural tags, GBNF, reasoning and presets through the runner: a tiny random decoder and a real daemon."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from constraintd_client import (
     reasoning_end,
     regex,
     sampler_config,
+    sampler_preset,
     structural_tag,
     temperature,
     token_length,
@@ -154,6 +155,14 @@ def test_a_stop_cuts_the_text_before_calls_are_looked_for(client):
     assert generation.finish.reason == "STOP_STRING"
     assert [call.name for call in generation.tool_answer.calls] == ["now"]
     assert "END" not in generation.tool_answer.malformed
+
+
+def test_a_preset_ends_where_the_model_s_context_does(client):
+    preset = sampler_preset("openai", {"temperature": 1, "max_tokens": 3}, seed=1)
+    assert client.generate("x", constraint=regex("[ab]{9}"), sampler=preset).wait().usage.completion_tokens == 3
+    endless = sampler_preset("openai", {"temperature": 1}, seed=1)
+    finished = client.generate([5] * 2043, constraint=regex("[ab]{9}"), sampler=endless).wait()
+    assert (finished.usage.completion_tokens, finished.finish.reason) == (5, "LENGTH")
 
 
 def test_bad_tools_reach_the_caller_as_what_they_are(client):

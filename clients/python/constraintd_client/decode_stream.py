@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Final, Self
@@ -37,6 +38,7 @@ from .step_batch import (
     step_batches,
     step_message,
 )
+from .transport import Metadata
 
 _IN_FLIGHT_PAUSE_SECONDS: Final = 0.005
 
@@ -52,8 +54,18 @@ class DecodeStream:
     a new stream and sends every unanswered Step again; a Step that was applied already gives the same answer.
     """
 
-    def __init__(self, channel: grpc.Channel, vocabulary_id: str, logits_width: int, *, batch_steps: int) -> None:
-        self._open_call: Callable[..., Any] = channel.stream_stream(DECODE_METHOD)
+    def __init__(
+        self,
+        channel: Callable[[], grpc.Channel],
+        vocabulary_id: str,
+        logits_width: int,
+        *,
+        batch_steps: int,
+        metadata: Metadata = (),
+    ) -> None:
+        """`channel` gives the channel to open the stream on; asked again for every `reconnect`."""
+        self._channel = channel
+        self._metadata = metadata
         self._hello = hello(vocabulary_id, logits_width)
         self._batch_steps = batch_steps
         self._bytes_before = (0, 0)
@@ -61,7 +73,7 @@ class DecodeStream:
         # Guards which connection is the present one and what it waits for. Held for a few dictionary
         # operations at most; the reader takes it only when its call has ended.
         self._lock = threading.Lock()
-        self._connection = _Connection(self._open_call, self._hello, {}, self._lock, wait_for_ready=False)
+        self._connection = self._connect({}, wait_for_ready=False)
 
     def send(self, steps: Sequence[StepReport]) -> None:
         """Sends these Steps, in one StepBatch unless they are more than the server takes in one. Never waits.
@@ -151,9 +163,7 @@ class DecodeStream:
             old = self._connection
             carried = {session_id: _carry(waiting) for session_id, waiting in old.unanswered.items()}
             self._bytes_before = (self.wire_bytes_sent, self.wire_bytes_received)
-            self._connection = _Connection(
-                self._open_call, self._hello, carried, self._lock, wait_for_ready=wait_for_ready
-            )
+            self._connection = self._connect(carried, wait_for_ready=wait_for_ready)
             again = [waiting.step for waiting in carried.values() if waiting.resent]
             self._connection.write(step_batches(again, self._batch_steps))
             old.end(Unavailable("the stream was replaced by a new one"))
@@ -182,6 +192,11 @@ class DecodeStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _connect(self, unanswered: dict[bytes, _Waiting], *, wait_for_ready: bool) -> _Connection:
+        open_call: Callable[..., Any] = self._channel().stream_stream(DECODE_METHOD)
+        call = partial(open_call, wait_for_ready=wait_for_ready, metadata=self._metadata)
+        return _Connection(call, self._hello, unanswered, self._lock)
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
@@ -216,8 +231,6 @@ class _Connection:
         first: bytes,
         unanswered: dict[bytes, _Waiting],
         lock: threading.Lock,
-        *,
-        wait_for_ready: bool,
     ) -> None:
         self.unanswered = unanswered
         self.failure: ConstraintdError | None = None
@@ -226,7 +239,7 @@ class _Connection:
         self._lock = lock
         self._requests: SimpleQueue[bytes | None] = SimpleQueue()
         self.write([first])
-        self._call = open_call(iter(self._requests.get, None), wait_for_ready=wait_for_ready)
+        self._call = open_call(iter(self._requests.get, None))
         self._reader = threading.Thread(target=self._read, name="constraintd-decode-reader", daemon=True)
         self._reader.start()
 

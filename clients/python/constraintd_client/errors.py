@@ -41,9 +41,9 @@ __all__ = [
     "ReplayDiverged",
     "SessionFinished",
     "StaleEpoch",
-    "StoreUnavailable",
     "StalePosition",
     "StepInFlight",
+    "StoreUnavailable",
     "TokenNotAllowed",
     "TooLarge",
     "Unavailable",
@@ -318,6 +318,9 @@ _TRANSPORT_CLASSES: Final[Mapping[grpc.StatusCode, type[ConstraintdError]]] = {
     grpc.StatusCode.UNAVAILABLE: Unavailable,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
     grpc.StatusCode.CANCELLED: Cancelled,
+    # Our servers give their own INTERNAL a reason. Without one it is how gRPC reports a stream that was reset on the
+    # way: a proxy whose server dies in the middle of a stream has no other means to say so.
+    grpc.StatusCode.INTERNAL: Unavailable,
 }
 
 

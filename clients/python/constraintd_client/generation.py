@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import grpc
 
 from constraintd.runner.v1 import generation_service_pb2, generation_service_pb2_grpc
 
+from .chat import Prompt, Tools
 from .constraints import ReasoningEnd
-from .errors import from_rpc_error
-from .generation_events import Delta, Event, Prompt, Transcript, generate_request
+from .errors import Cancelled, ConstraintdError, from_rpc_error
+from .generation_events import Delta, Event, Transcript, generate_request
 from .grammars import ConstraintLike
+from .resuming import GenerationRequest, Healing, Seen, lost_its_server, resume_request
 from .samplers import SamplerConfig
-from .transport import ChannelOptions, channel_options
+from .transport import ChannelOptions, Targets, channel_options
 
 
 class Generation(Transcript):
@@ -25,9 +30,23 @@ class Generation(Transcript):
     IncompleteGeneration, with the text so far in `fragment`. One thread iterates; any may cancel.
     """
 
-    def __init__(self, call: Any) -> None:
-        super().__init__()
-        self._call = call
+    def __init__(
+        self,
+        start: Start,
+        request: GenerationRequest,
+        timeout: float | None,
+        *,
+        healing: Healing | None = None,
+        before: Seen | None = None,
+    ) -> None:
+        """Begins at once. `timeout`: seconds for the whole of it. `healing`: the way back after a break; None: none."""
+        super().__init__(before)
+        self._start = start
+        self._until = None if timeout is None else time.monotonic() + timeout
+        self._healing = healing
+        self._cancelled = threading.Event()
+        self._lock = threading.Lock()  # so that no call begins behind `cancel`'s back
+        self._call = start(request, timeout)
 
     def __iter__(self) -> Iterator[str]:
         """Pieces of settled text, none empty, none splitting a character."""
@@ -37,14 +56,19 @@ class Generation(Transcript):
 
     def events(self) -> Iterator[Event]:
         """Started, Deltas, Finished."""
-        try:
-            for message in self._call:
-                event = self._accept(message)
-                if event is not None:
-                    yield event
-        except grpc.RpcError as error:
-            raise self._failed(from_rpc_error(error)) from error
-        self._ended()
+        while self.finish is None:
+            try:
+                for message in self._call.messages:
+                    event = self._accept(message)
+                    if event is not None:
+                        if self._healing is not None:
+                            self._healing.moved_on()
+                        yield event
+            except grpc.RpcError as error:
+                if self.finish is None:
+                    self._go_on(from_rpc_error(error))
+            else:
+                self._ended()
 
     def wait(self) -> Self:
         """Runs to the end, for callers who want no pieces."""
@@ -53,8 +77,26 @@ class Generation(Transcript):
         return self
 
     def cancel(self) -> None:
-        """Frees its place at the runner; whoever iterates gets Cancelled."""
-        self._call.cancel()
+        """Frees its place at the runner; whoever iterates gets Cancelled. A resumable one can still be resumed."""
+        with self._lock:
+            self._cancelled.set()
+            self._call.messages.cancel()
+
+    def _go_on(self, cause: ConstraintdError) -> None:
+        """Resumes it after a break. Raises the cause, with the fragment, where it can't."""
+        if lost_its_server(cause):
+            self._call.leave()
+        pause = None
+        if self._healing is not None and not self._cancelled.is_set():
+            pause = self._healing.pause_after(cause, self._seen)
+        if self._healing is None or pause is None:
+            raise self._failed(cause)
+        self._cancelled.wait(pause)
+        with self._lock:
+            if self._cancelled.is_set():
+                raise self._failed(Cancelled("the generation was cancelled"))
+            left = None if self._until is None else max(self._until - time.monotonic(), 0.0)
+            self._call = self._start(self._healing.next_request(self._seen), left)
 
     def __enter__(self) -> Self:
         return self
@@ -68,11 +110,12 @@ class Generation(Transcript):
 class GenerationClient:
     """A connection to a runner. Any number of threads may use it."""
 
-    def __init__(self, target: str, *, timeout: float = 30.0, options: ChannelOptions = ()) -> None:
-        """`target` is "host:port" or "unix:/path"; `timeout`, in seconds, is that of `model_info`."""
+    def __init__(self, target: str | Sequence[str], *, timeout: float = 30.0, options: ChannelOptions = ()) -> None:
+        """`target` is "host:port" or "unix:/path", or several, of runners of the same model: the next is used when one
+        can't be reached. `timeout`, in seconds, is that of `model_info` and `close_generation`.
+        """
         self._timeout = timeout
-        self._channel = grpc.insecure_channel(target, options=channel_options(options))
-        self._stub = generation_service_pb2_grpc.GenerationServiceStub(self._channel)
+        self._targets = Targets(target, lambda address: _Wire.open(address, options))
 
     def generate(
         self,
@@ -82,30 +125,83 @@ class GenerationClient:
         sampler: SamplerConfig | None = None,
         reasoning_end: ReasoningEnd | None = None,
         logprobs: int | None = None,
+        tools: Tools | None = None,
         timeout: float | None = None,
+        resumable: bool = False,
+        resume_timeout: float = 30.0,
+        session_id: bytes | None = None,
     ) -> Generation:
         """Starts a generation. `constraint` None says "unconstrained"; it has to be said.
 
         `reasoning_end` None: the model does not reason. `logprobs`, 0 to 20, asks for log probabilities, with so many
         of the most probable tokens at each position (0: the taken token's alone).
+        `tools`, a list or its JSON text, are those that a chat's template tells the model of. None: those of the
+        constraint, if it has `tool_calls`; [] keeps them out.
+        `resumable`: it outlives its runner. When that can't be reached any more, the next address goes on with it,
+        within `resume_timeout` seconds a break, and the events go on without a gap or a repetition; see
+        `ResumeGenerationRequest` for what a resume may change. Its session stays until `close_generation`, or until
+        the daemon closes it as idle. `session_id`: 16 random bytes (None: they are picked).
         `timeout`, in seconds, is for the whole generation; None is no limit. The runner's refusals come when
         iterating: InvalidGrammar, NoTokenAllowed, ContextExceeded, DaemonUnavailable and the others of
         `errors.py`.
         """
-        request = generate_request(prompt, constraint, sampler, reasoning_end, logprobs)
-        return Generation(self._stub.Generate(request, timeout=timeout))
+        request = generate_request(
+            prompt,
+            constraint,
+            sampler,
+            reasoning_end,
+            logprobs,
+            tools,
+            resumable=resumable,
+            session_id=session_id,
+        )
+        healing = Healing(request, timeout=resume_timeout) if resumable else None
+        return Generation(self._begin, request, timeout, healing=healing)
+
+    def resume(
+        self,
+        session_id: bytes,
+        *,
+        seen_tokens: int = 0,
+        seen_text_bytes: int = 0,
+        exact: bool = False,
+        logprobs: int | None = None,
+        timeout: float | None = None,
+        resume_timeout: float = 30.0,
+    ) -> Generation:
+        """Goes on with a resumable generation behind the tokens and the UTF-8 bytes of text that were seen, at this
+        runner, whichever began it; its text and tokens begin there. Whoever still runs it gets StaleEpoch.
+
+        `exact`: bit by bit as if it had not been interrupted, at the price of a slow start; see
+        `ResumeGenerationRequest`. When iterating: UnknownSession, VocabularyMismatch, ContextExceeded, and InvalidField
+        for more than there is to be seen.
+        """
+        seen = Seen(seen_tokens, seen_text_bytes)
+        request = resume_request(session_id, seen, exact=exact, logprobs=logprobs)
+        healing = Healing(request, timeout=resume_timeout)
+        return Generation(self._begin, request, timeout, healing=healing, before=seen)
+
+    def close_generation(self, session_id: bytes) -> bool:
+        """Forgets a resumable generation. False if there was none."""
+        request = generation_service_pb2.CloseGenerationRequest(session_id=session_id)
+        try:
+            answer = self._targets.wire().stub.CloseGeneration(request, timeout=self._timeout)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from error
+        return answer.closed
 
     def model_info(self) -> generation_service_pb2.GetModelInfoResponse:
         """What this runner runs."""
         request = generation_service_pb2.GetModelInfoRequest()
         try:
-            return self._stub.GetModelInfo(request, timeout=self._timeout)
+            return self._targets.wire().stub.GetModelInfo(request, timeout=self._timeout)
         except grpc.RpcError as error:
             raise from_rpc_error(error) from error
 
     def close(self) -> None:
         """Ends the connection and every generation on it."""
-        self._channel.close()
+        for wire in self._targets.opened():
+            wire.channel.close()
 
     def __enter__(self) -> Self:
         return self
@@ -114,3 +210,39 @@ class GenerationClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _begin(self, request: GenerationRequest, timeout: float | None) -> _Call:
+        wire = self._targets.wire()
+        if isinstance(request, generation_service_pb2.GenerateRequest):
+            messages: Any = wire.stub.Generate(request, timeout=timeout)
+        else:
+            messages = wire.stub.ResumeGeneration(request, timeout=timeout)
+        return _Call(messages, lambda: self._targets.leave(wire.address))
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One stream of events, of perhaps several that make up a generation."""
+
+    messages: Any
+    """gRPC's call: iterates over the messages, and can be cancelled."""
+    leave: Callable[[], None]
+    """Makes the next call go to another address."""
+
+
+Start: TypeAlias = Callable[[GenerationRequest, float | None], _Call]
+"""Begins a stream at the present address, for so many seconds at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wire:
+    """What is open to one address."""
+
+    address: str
+    channel: grpc.Channel
+    stub: generation_service_pb2_grpc.GenerationServiceStub
+
+    @classmethod
+    def open(cls, address: str, options: ChannelOptions) -> _Wire:
+        channel = grpc.insecure_channel(address, options=channel_options(options))
+        return cls(address, channel, generation_service_pb2_grpc.GenerationServiceStub(channel))

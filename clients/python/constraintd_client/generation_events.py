@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from constraintd.runner.v1 import generation_service_pb2
 
+from .chat import Prompt as Prompt  # also exported from here
+from .chat import Tools, chat_prompt
 from .constraints import ReasoningEnd
 from .directive import Finish, finish_of
 from .errors import ConstraintdError, IncompleteGeneration
 from .grammars import ConstraintLike
 from .grammars import constraint as constraint_message
+from .json_document import utf8
+from .resuming import Seen
 from .samplers import SamplerConfig
 from .tools import ToolAnswer, tool_answer_of
-
-Prompt: TypeAlias = str | bytes | Sequence[Mapping[str, str]] | Sequence[int]
-"""Text, chat messages such as {"role": "user", "content": "Hello"}, or token ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The session is open and the prompt is in."""
+    """The session is open and the prompt is in; of a resumed generation: it is this runner's now."""
 
     session_id: bytes
     """The session's id at the daemon."""
@@ -101,38 +103,44 @@ def generate_request(
     sampler: SamplerConfig | None,
     reasoning_end: ReasoningEnd | None = None,
     logprobs: int | None = None,
+    tools: Tools | None = None,
+    *,
+    resumable: bool = False,
+    session_id: bytes | None = None,
 ) -> generation_service_pb2.GenerateRequest:
-    """The request. Raises TypeError for a prompt that mixes messages and tokens, or is neither."""
+    """The request. Raises TypeError for a prompt that mixes messages and tokens, is neither, or has tools and is no
+    chat; TypeError or ValueError for a message's member that can't be sent. A resumable one gets a random session id,
+    if none is given.
+    """
     request = generation_service_pb2.GenerateRequest(
-        constraint=constraint_message(constraint), sampler=sampler, reasoning_end=reasoning_end, logprobs=logprobs
+        constraint=constraint_message(constraint),
+        sampler=sampler,
+        reasoning_end=reasoning_end,
+        logprobs=logprobs,
+        resumable=resumable,
+        session_id=os.urandom(16) if resumable and session_id is None else session_id,
     )
+    messages = [] if isinstance(prompt, str | bytes) else [each for each in prompt if isinstance(each, Mapping)]
+    if tools is not None and not messages:
+        raise TypeError("tools are for a chat's template; give the prompt as a list of messages, or leave them out")
     if isinstance(prompt, str | bytes):
-        request.text = prompt.encode() if isinstance(prompt, str) else prompt
-        return request
-    messages = [message for message in prompt if isinstance(message, Mapping)]
-    if messages and len(messages) == len(prompt):
-        request.chat.CopyFrom(
-            generation_service_pb2.ChatPrompt(
-                messages=[
-                    generation_service_pb2.ChatMessage(
-                        role=message["role"].encode(), content=message["content"].encode()
-                    )
-                    for message in messages
-                ]
-            )
-        )
-        return request
-    if messages:
+        request.text = utf8(prompt)
+    elif messages and len(messages) == len(prompt):
+        request.chat.CopyFrom(chat_prompt(messages, tools))
+    elif messages:
         raise TypeError("a prompt is text, a list of chat messages or a list of token ids, not a mixture")
-    token_ids = [token for token in prompt if not isinstance(token, Mapping)]
-    request.tokens.CopyFrom(generation_service_pb2.TokenPrompt(ids=token_ids))
+    else:
+        token_ids = [token for token in prompt if not isinstance(token, Mapping)]
+        request.tokens.CopyFrom(generation_service_pb2.TokenPrompt(ids=token_ids))
     return request
 
 
 class Transcript:
     """What has come of one generation so far; fed in order, by the one thread or task that iterates."""
 
-    def __init__(self) -> None:
+    def __init__(self, before: Seen | None = None) -> None:
+        """`before`: what the caller had seen of the generation already."""
+        self._seen = before or Seen()
         self._started: Started | None = None
         self._finished: Finished | None = None
         self._token_ids: list[int] = []
@@ -183,6 +191,8 @@ class Transcript:
         """Takes the next message in; None for an event that is newer than this client."""
         match message.WhichOneof("event"):
             case "started":
+                if self._started is not None:
+                    return None  # it was resumed
                 started = message.started
                 self._started = Started(started.session_id, started.seed, started.prompt_tokens)
                 return self._started
@@ -192,6 +202,9 @@ class Transcript:
                 self._token_ids.extend(delta.token_ids)
                 self._logprobs.extend(positions)
                 self._texts.append(delta.text)
+                self._seen = Seen(
+                    self._seen.tokens + len(delta.token_ids), self._seen.text_bytes + len(delta.text.encode())
+                )
                 return delta
             case "finished":
                 finished = message.finished

@@ -44,6 +44,10 @@ class Resumed:
     """All accepted tokens."""
     passes: tuple[int, ...]
     """Lengths of the forward passes as they were reported, in order; empty if they weren't."""
+    constraint: session_pb2.Constraint | None = None
+    """The constraint in force, as it was given; None from a daemon that does not tell."""
+    reasoning_end: ReasoningEnd | None = None
+    """Where the model's reasoning ends; None: it does not reason."""
 
     def model_input(self) -> list[int]:
         """Prompts and tokens in order: what the model has to be fed before the next token."""
@@ -128,4 +132,6 @@ def resumed_of(session_id: bytes, response: session_pb2.ResumeSessionResponse) -
         tuple(Turn(turn.position, tuple(turn.prompt_tokens)) for turn in response.turns),
         tuple(response.tokens),
         tuple(response.passes),
+        response.constraint if response.HasField("constraint") else None,
+        response.reasoning_end if response.HasField("reasoning_end") else None,
     )

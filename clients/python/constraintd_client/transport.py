@@ -1,12 +1,19 @@
-"""What every channel of this client is opened with."""
+"""What every channel of this client is opened with, and the choice between several addresses of one service."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 ChannelOptions = Sequence[tuple[str, Any]]
 """gRPC channel arguments, by name."""
+
+Metadata: TypeAlias = tuple[tuple[str, str], ...]
+"""Headers of a call."""
+
+AFFINITY_HEADER: Final = "x-constraintd-affinity"
+"""By its value a proxy in front of several daemons keeps a client's stream and unary calls at one of them."""
 
 _OPTIONS: Final[ChannelOptions] = (
     # The server's own limits are smaller and answer with a typed error; the transport's would only break
@@ -22,7 +29,50 @@ _OPTIONS: Final[ChannelOptions] = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 
+_Wire = TypeVar("_Wire")
+
 
 def channel_options(options: ChannelOptions) -> list[tuple[str, Any]]:
     """This client's channel arguments; `options` override by name."""
     return list((dict(_OPTIONS) | dict(options)).items())
+
+
+class Targets(Generic[_Wire]):
+    """The addresses of one service, one of them the present one. Any number of threads may use it.
+
+    Owns what was opened for each address, which stays open: calls that run there end by themselves.
+    """
+
+    def __init__(self, targets: str | Sequence[str], connect: Callable[[str], _Wire]) -> None:
+        """One address or several, to be tried in this order and round again. Raises ValueError for none."""
+        self._targets = [targets] if isinstance(targets, str) else list(targets)
+        if not self._targets:
+            raise ValueError("at least one target is needed")
+        self._connect = connect
+        self._present = 0
+        self._open: dict[str, _Wire] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def present(self) -> str:
+        """The address in use."""
+        return self._targets[self._present]
+
+    def wire(self) -> _Wire:
+        """What is open to the present address; opened on the first use."""
+        with self._lock:
+            target = self._targets[self._present]
+            if target not in self._open:
+                self._open[target] = self._connect(target)
+            return self._open[target]
+
+    def leave(self, target: str) -> None:
+        """Goes on to the next address, unless somebody else has left this one already."""
+        with self._lock:
+            if self._targets[self._present] == target:
+                self._present = (self._present + 1) % len(self._targets)
+
+    def opened(self) -> list[_Wire]:
+        """All that is open, to be closed."""
+        with self._lock:
+            return list(self._open.values())

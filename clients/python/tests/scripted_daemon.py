@@ -99,10 +99,16 @@ class ScriptedDaemon(service_pb2_grpc.ConstraintServiceServicer):
         self.max_batch_steps = 256
         self.opened: list[session_pb2.OpenSessionRequest] = []
         self.uploads: list[list[vocabulary_pb2.RegisterVocabularyRequest]] = []
+        self.affinities: list[str] = []
 
-    def GetServerInfo(self, _request: Any, _context: Any) -> service_pb2.GetServerInfoResponse:
+    def GetServerInfo(self, _request: Any, context: grpc.ServicerContext) -> service_pb2.GetServerInfoResponse:
+        self._note_affinity(context)
         limits = service_pb2.ServerLimits(max_batch_steps=self.max_batch_steps)
         return service_pb2.GetServerInfoResponse(version="scripted", limits=limits)
+
+    def _note_affinity(self, context: grpc.ServicerContext) -> None:
+        metadata: Any = dict(context.invocation_metadata())
+        self.affinities.append(metadata["x-constraintd-affinity"])
 
     def RegisterVocabulary(
         self, request_iterator: Iterator[vocabulary_pb2.RegisterVocabularyRequest], _context: Any
@@ -163,6 +169,7 @@ class ScriptedDaemon(service_pb2_grpc.ConstraintServiceServicer):
     def Decode(
         self, request_iterator: Iterator[service_pb2.DecodeRequest], context: grpc.ServicerContext
     ) -> Iterator[service_pb2.DecodeResponse]:
+        self._note_affinity(context)
         stream = len(self.hellos)
         context.add_callback(self.streams_ended.release)
         try:

@@ -34,7 +34,9 @@ class RunningRunner(runner_pb2_grpc.GenerationServiceServicer):
 
     def __init__(self) -> None:
         self.script: Script = lambda: ()
+        self.resume_script: Script = lambda: ()
         self.requests: list[runner_pb2.GenerateRequest] = []
+        self.resumes: list[runner_pb2.ResumeGenerationRequest] = []
         self.ended = threading.Event()
         self._server = grpc.server(ThreadPoolExecutor(4))
         runner_pb2_grpc.add_GenerationServiceServicer_to_server(self, self._server)
@@ -53,6 +55,20 @@ class RunningRunner(runner_pb2_grpc.GenerationServiceServicer):
             yield from self.script()
         except EndStream as end:
             refuse(context, end.code or grpc.StatusCode.UNKNOWN, end.reason, end.message)
+
+    def ResumeGeneration(
+        self, request: runner_pb2.ResumeGenerationRequest, context: grpc.ServicerContext
+    ) -> Iterator[runner_pb2.GenerateResponse]:
+        self.resumes.append(request)
+        try:
+            yield from self.resume_script()
+        except EndStream as end:
+            refuse(context, end.code or grpc.StatusCode.UNKNOWN, end.reason, end.message)
+
+    def CloseGeneration(
+        self, request: runner_pb2.CloseGenerationRequest, _context: Any
+    ) -> runner_pb2.CloseGenerationResponse:
+        return runner_pb2.CloseGenerationResponse(closed=request.session_id == b"s" * 16)
 
     def GetModelInfo(self, _request: Any, _context: Any) -> runner_pb2.GetModelInfoResponse:
         return runner_pb2.GetModelInfoResponse(model="tiny", slots=4)

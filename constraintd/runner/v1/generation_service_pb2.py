@@ -26,7 +26,7 @@ from constraintd.v1 import sampler_pb2 as constraintd_dot_v1_dot_sampler__pb2
 from constraintd.v1 import session_pb2 as constraintd_dot_v1_dot_session__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.constraintd/runner/v1/generation_service.proto\x12\x15\x63onstraintd.runner.v1\x1a\x1c\x63onstraintd/v1/sampler.proto\x1a\x1c\x63onstraintd/v1/session.proto\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\x0c\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\x0c\"B\n\nChatPrompt\x12\x34\n\x08messages\x18\x01 \x03(\x0b\x32\".constraintd.runner.v1.ChatMessage\"\x1a\n\x0bTokenPrompt\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xcd\x02\n\x0fGenerateRequest\x12\x0e\n\x04text\x18\x01 \x01(\x0cH\x00\x12\x31\n\x04\x63hat\x18\x02 \x01(\x0b\x32!.constraintd.runner.v1.ChatPromptH\x00\x12\x34\n\x06tokens\x18\x03 \x01(\x0b\x32\".constraintd.runner.v1.TokenPromptH\x00\x12.\n\nconstraint\x18\x04 \x01(\x0b\x32\x1a.constraintd.v1.Constraint\x12\x33\n\rreasoning_end\x18\x06 \x01(\x0b\x32\x1c.constraintd.v1.ReasoningEnd\x12.\n\x07sampler\x18\x05 \x01(\x0b\x32\x1d.constraintd.v1.SamplerConfig\x12\x15\n\x08logprobs\x18\x07 \x01(\rH\x01\x88\x01\x01\x42\x08\n\x06promptB\x0b\n\t_logprobs\"B\n\x07Started\x12\x12\n\nsession_id\x18\x01 \x01(\x0c\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12\x15\n\rprompt_tokens\x18\x03 \x01(\x04\"1\n\x0cTokenLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x0f\n\x07logprob\x18\x02 \x01(\x02\"x\n\x10PositionLogprobs\x12\x32\n\x05taken\x18\x01 \x01(\x0b\x32#.constraintd.runner.v1.TokenLogprob\x12\x30\n\x03top\x18\x02 \x03(\x0b\x32#.constraintd.runner.v1.TokenLogprob\"c\n\x05\x44\x65lta\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x39\n\x08logprobs\x18\x03 \x03(\x0b\x32\'.constraintd.runner.v1.PositionLogprobs\"\xbe\x01\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\x04\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\x04\x12\x12\n\nprefill_us\x18\x03 \x01(\x04\x12\x11\n\tdecode_us\x18\x04 \x01(\x04\x12\x14\n\x0cmask_wait_us\x18\x05 \x01(\x04\x12\x12\n\nwire_bytes\x18\x06 \x01(\x04\x12\x18\n\x10mask_wait_us_p50\x18\x07 \x01(\x01\x12\x18\n\x10mask_wait_us_p99\x18\x08 \x01(\x01\"7\n\x08ToolCall\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x01(\t\"`\n\nToolAnswer\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\t\x12.\n\x05\x63\x61lls\x18\x02 \x03(\x0b\x32\x1f.constraintd.runner.v1.ToolCall\x12\x11\n\tmalformed\x18\x03 \x01(\t\"\x97\x01\n\x08\x46inished\x12&\n\x06\x66inish\x18\x01 \x01(\x0b\x32\x16.constraintd.v1.Finish\x12+\n\x05usage\x18\x02 \x01(\x0b\x32\x1c.constraintd.runner.v1.Usage\x12\x36\n\x0btool_answer\x18\x03 \x01(\x0b\x32!.constraintd.runner.v1.ToolAnswer\"\xb2\x01\n\x10GenerateResponse\x12\x31\n\x07started\x18\x01 \x01(\x0b\x32\x1e.constraintd.runner.v1.StartedH\x00\x12-\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x1c.constraintd.runner.v1.DeltaH\x00\x12\x33\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x1f.constraintd.runner.v1.FinishedH\x00\x42\x07\n\x05\x65vent\"\x15\n\x13GetModelInfoRequest\"\xa6\x01\n\x14GetModelInfoResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x15\n\rvocabulary_id\x18\x02 \x01(\t\x12\x14\n\x0clogits_width\x18\x03 \x01(\r\x12\x16\n\x0e\x63ontext_length\x18\x04 \x01(\r\x12\r\n\x05slots\x18\x05 \x01(\r\x12\x1a\n\x12\x65xecution_provider\x18\x06 \x01(\t\x12\x0f\n\x07version\x18\x07 \x01(\t2\xdb\x01\n\x11GenerationService\x12]\n\x08Generate\x12&.constraintd.runner.v1.GenerateRequest\x1a\'.constraintd.runner.v1.GenerateResponse0\x01\x12g\n\x0cGetModelInfo\x12*.constraintd.runner.v1.GetModelInfoRequest\x1a+.constraintd.runner.v1.GetModelInfoResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.constraintd/runner/v1/generation_service.proto\x12\x15\x63onstraintd.runner.v1\x1a\x1c\x63onstraintd/v1/sampler.proto\x1a\x1c\x63onstraintd/v1/session.proto\"d\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\x0c\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\x0c\x12\x12\n\ntool_calls\x18\x03 \x01(\x0c\x12\x14\n\x0ctool_call_id\x18\x04 \x01(\x0c\x12\x0c\n\x04name\x18\x05 \x01(\x0c\"`\n\nChatPrompt\x12\x34\n\x08messages\x18\x01 \x03(\x0b\x32\".constraintd.runner.v1.ChatMessage\x12\x12\n\x05tools\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x08\n\x06_tools\"\x1a\n\x0bTokenPrompt\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\x88\x03\n\x0fGenerateRequest\x12\x0e\n\x04text\x18\x01 \x01(\x0cH\x00\x12\x31\n\x04\x63hat\x18\x02 \x01(\x0b\x32!.constraintd.runner.v1.ChatPromptH\x00\x12\x34\n\x06tokens\x18\x03 \x01(\x0b\x32\".constraintd.runner.v1.TokenPromptH\x00\x12.\n\nconstraint\x18\x04 \x01(\x0b\x32\x1a.constraintd.v1.Constraint\x12\x33\n\rreasoning_end\x18\x06 \x01(\x0b\x32\x1c.constraintd.v1.ReasoningEnd\x12.\n\x07sampler\x18\x05 \x01(\x0b\x32\x1d.constraintd.v1.SamplerConfig\x12\x15\n\x08logprobs\x18\x07 \x01(\rH\x01\x88\x01\x01\x12\x11\n\tresumable\x18\x08 \x01(\x08\x12\x17\n\nsession_id\x18\t \x01(\x0cH\x02\x88\x01\x01\x42\x08\n\x06promptB\x0b\n\t_logprobsB\r\n\x0b_session_id\"\x8e\x01\n\x17ResumeGenerationRequest\x12\x12\n\nsession_id\x18\x01 \x01(\x0c\x12\x13\n\x0bseen_tokens\x18\x02 \x01(\x04\x12\x17\n\x0fseen_text_bytes\x18\x03 \x01(\x04\x12\r\n\x05\x65xact\x18\x04 \x01(\x08\x12\x15\n\x08logprobs\x18\x05 \x01(\rH\x00\x88\x01\x01\x42\x0b\n\t_logprobs\",\n\x16\x43loseGenerationRequest\x12\x12\n\nsession_id\x18\x01 \x01(\x0c\")\n\x17\x43loseGenerationResponse\x12\x0e\n\x06\x63losed\x18\x01 \x01(\x08\"B\n\x07Started\x12\x12\n\nsession_id\x18\x01 \x01(\x0c\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12\x15\n\rprompt_tokens\x18\x03 \x01(\x04\"1\n\x0cTokenLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x0f\n\x07logprob\x18\x02 \x01(\x02\"x\n\x10PositionLogprobs\x12\x32\n\x05taken\x18\x01 \x01(\x0b\x32#.constraintd.runner.v1.TokenLogprob\x12\x30\n\x03top\x18\x02 \x03(\x0b\x32#.constraintd.runner.v1.TokenLogprob\"c\n\x05\x44\x65lta\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x39\n\x08logprobs\x18\x03 \x03(\x0b\x32\'.constraintd.runner.v1.PositionLogprobs\"\xbe\x01\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\x04\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\x04\x12\x12\n\nprefill_us\x18\x03 \x01(\x04\x12\x11\n\tdecode_us\x18\x04 \x01(\x04\x12\x14\n\x0cmask_wait_us\x18\x05 \x01(\x04\x12\x12\n\nwire_bytes\x18\x06 \x01(\x04\x12\x18\n\x10mask_wait_us_p50\x18\x07 \x01(\x01\x12\x18\n\x10mask_wait_us_p99\x18\x08 \x01(\x01\"7\n\x08ToolCall\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x01(\t\"`\n\nToolAnswer\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\t\x12.\n\x05\x63\x61lls\x18\x02 \x03(\x0b\x32\x1f.constraintd.runner.v1.ToolCall\x12\x11\n\tmalformed\x18\x03 \x01(\t\"\x97\x01\n\x08\x46inished\x12&\n\x06\x66inish\x18\x01 \x01(\x0b\x32\x16.constraintd.v1.Finish\x12+\n\x05usage\x18\x02 \x01(\x0b\x32\x1c.constraintd.runner.v1.Usage\x12\x36\n\x0btool_answer\x18\x03 \x01(\x0b\x32!.constraintd.runner.v1.ToolAnswer\"\xb2\x01\n\x10GenerateResponse\x12\x31\n\x07started\x18\x01 \x01(\x0b\x32\x1e.constraintd.runner.v1.StartedH\x00\x12-\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x1c.constraintd.runner.v1.DeltaH\x00\x12\x33\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x1f.constraintd.runner.v1.FinishedH\x00\x42\x07\n\x05\x65vent\"\x15\n\x13GetModelInfoRequest\"\xa6\x01\n\x14GetModelInfoResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x15\n\rvocabulary_id\x18\x02 \x01(\t\x12\x14\n\x0clogits_width\x18\x03 \x01(\r\x12\x16\n\x0e\x63ontext_length\x18\x04 \x01(\r\x12\r\n\x05slots\x18\x05 \x01(\r\x12\x1a\n\x12\x65xecution_provider\x18\x06 \x01(\t\x12\x0f\n\x07version\x18\x07 \x01(\t2\xbc\x03\n\x11GenerationService\x12]\n\x08Generate\x12&.constraintd.runner.v1.GenerateRequest\x1a\'.constraintd.runner.v1.GenerateResponse0\x01\x12m\n\x10ResumeGeneration\x12..constraintd.runner.v1.ResumeGenerationRequest\x1a\'.constraintd.runner.v1.GenerateResponse0\x01\x12p\n\x0f\x43loseGeneration\x12-.constraintd.runner.v1.CloseGenerationRequest\x1a..constraintd.runner.v1.CloseGenerationResponse\x12g\n\x0cGetModelInfo\x12*.constraintd.runner.v1.GetModelInfoRequest\x1a+.constraintd.runner.v1.GetModelInfoResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,35 +34,41 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'constraintd.runner.v1.gener
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CHATMESSAGE']._serialized_start=133
-  _globals['_CHATMESSAGE']._serialized_end=177
-  _globals['_CHATPROMPT']._serialized_start=179
-  _globals['_CHATPROMPT']._serialized_end=245
-  _globals['_TOKENPROMPT']._serialized_start=247
-  _globals['_TOKENPROMPT']._serialized_end=273
-  _globals['_GENERATEREQUEST']._serialized_start=276
-  _globals['_GENERATEREQUEST']._serialized_end=609
-  _globals['_STARTED']._serialized_start=611
-  _globals['_STARTED']._serialized_end=677
-  _globals['_TOKENLOGPROB']._serialized_start=679
-  _globals['_TOKENLOGPROB']._serialized_end=728
-  _globals['_POSITIONLOGPROBS']._serialized_start=730
-  _globals['_POSITIONLOGPROBS']._serialized_end=850
-  _globals['_DELTA']._serialized_start=852
-  _globals['_DELTA']._serialized_end=951
-  _globals['_USAGE']._serialized_start=954
-  _globals['_USAGE']._serialized_end=1144
-  _globals['_TOOLCALL']._serialized_start=1146
-  _globals['_TOOLCALL']._serialized_end=1201
-  _globals['_TOOLANSWER']._serialized_start=1203
-  _globals['_TOOLANSWER']._serialized_end=1299
-  _globals['_FINISHED']._serialized_start=1302
-  _globals['_FINISHED']._serialized_end=1453
-  _globals['_GENERATERESPONSE']._serialized_start=1456
-  _globals['_GENERATERESPONSE']._serialized_end=1634
-  _globals['_GETMODELINFOREQUEST']._serialized_start=1636
-  _globals['_GETMODELINFOREQUEST']._serialized_end=1657
-  _globals['_GETMODELINFORESPONSE']._serialized_start=1660
-  _globals['_GETMODELINFORESPONSE']._serialized_end=1826
-  _globals['_GENERATIONSERVICE']._serialized_start=1829
-  _globals['_GENERATIONSERVICE']._serialized_end=2048
+  _globals['_CHATMESSAGE']._serialized_end=233
+  _globals['_CHATPROMPT']._serialized_start=235
+  _globals['_CHATPROMPT']._serialized_end=331
+  _globals['_TOKENPROMPT']._serialized_start=333
+  _globals['_TOKENPROMPT']._serialized_end=359
+  _globals['_GENERATEREQUEST']._serialized_start=362
+  _globals['_GENERATEREQUEST']._serialized_end=754
+  _globals['_RESUMEGENERATIONREQUEST']._serialized_start=757
+  _globals['_RESUMEGENERATIONREQUEST']._serialized_end=899
+  _globals['_CLOSEGENERATIONREQUEST']._serialized_start=901
+  _globals['_CLOSEGENERATIONREQUEST']._serialized_end=945
+  _globals['_CLOSEGENERATIONRESPONSE']._serialized_start=947
+  _globals['_CLOSEGENERATIONRESPONSE']._serialized_end=988
+  _globals['_STARTED']._serialized_start=990
+  _globals['_STARTED']._serialized_end=1056
+  _globals['_TOKENLOGPROB']._serialized_start=1058
+  _globals['_TOKENLOGPROB']._serialized_end=1107
+  _globals['_POSITIONLOGPROBS']._serialized_start=1109
+  _globals['_POSITIONLOGPROBS']._serialized_end=1229
+  _globals['_DELTA']._serialized_start=1231
+  _globals['_DELTA']._serialized_end=1330
+  _globals['_USAGE']._serialized_start=1333
+  _globals['_USAGE']._serialized_end=1523
+  _globals['_TOOLCALL']._serialized_start=1525
+  _globals['_TOOLCALL']._serialized_end=1580
+  _globals['_TOOLANSWER']._serialized_start=1582
+  _globals['_TOOLANSWER']._serialized_end=1678
+  _globals['_FINISHED']._serialized_start=1681
+  _globals['_FINISHED']._serialized_end=1832
+  _globals['_GENERATERESPONSE']._serialized_start=1835
+  _globals['_GENERATERESPONSE']._serialized_end=2013
+  _globals['_GETMODELINFOREQUEST']._serialized_start=2015
+  _globals['_GETMODELINFOREQUEST']._serialized_end=2036
+  _globals['_GETMODELINFORESPONSE']._serialized_start=2039
+  _globals['_GETMODELINFORESPONSE']._serialized_end=2205
+  _globals['_GENERATIONSERVICE']._serialized_start=2208
+  _globals['_GENERATIONSERVICE']._serialized_end=2652
 # @@protoc_insertion_point(module_scope)

@@ -22,25 +22,40 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ChatMessage(_message.Message):
-    """One message of a chat."""
+    """One message of a chat. Templates see an optional member only where it is set."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ROLE_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
+    TOOL_CALLS_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     role: _builtins.bytes
-    """Who speaks, such as "system", "user" or "assistant"; UTF-8."""
+    """Who speaks, such as "system", "user", "assistant" or "tool"; UTF-8."""
     content: _builtins.bytes
-    """What was said; UTF-8."""
+    """What was said; UTF-8. Empty for an answer that is tool calls alone."""
+    tool_calls: _builtins.bytes
+    """The calls that this message made: a JSON list of {"id": ..., "type": "function", "function": {"name": ...,
+    "arguments": ...}}, UTF-8. Arguments may be an object or, as OpenAI has it, its text; templates get the object.
+    Default: none.
+    """
+    tool_call_id: _builtins.bytes
+    """The id of the call that this message answers; UTF-8. Default: none."""
+    name: _builtins.bytes
+    """The name of the speaker, or of the function that this message is the result of; UTF-8. Default: none."""
     def __init__(
         self,
         *,
         role: _builtins.bytes = ...,
         content: _builtins.bytes = ...,
+        tool_calls: _builtins.bytes = ...,
+        tool_call_id: _builtins.bytes = ...,
+        name: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "name", b"name", "role", b"role", "tool_call_id", b"tool_call_id", "tool_calls", b"tool_calls"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -53,6 +68,12 @@ class ChatPrompt(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MESSAGES_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    tools: _builtins.bytes
+    """The tools that the template tells the model of: a JSON list in OpenAI's form, UTF-8. Default: those of the request's
+    constraint, if it has tool_calls, whatever their tool_choice. The empty list, [], keeps them out. A template that
+    knows no tools writes none.
+    """
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChatMessage]:
         """At least one."""
@@ -61,12 +82,15 @@ class ChatPrompt(_message.Message):
         self,
         *,
         messages: _abc.Iterable[Global___ChatMessage] | None = ...,
+        tools: _builtins.bytes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_tools", b"_tools", "tools", b"tools"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_tools", b"_tools", "messages", b"messages", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__tools: _TypeAlias = _typing.Literal["tools"]  # noqa: Y015
+    _WhichOneofArgType__tools: _TypeAlias = _typing.Literal["_tools", b"_tools"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tools) -> _WhichOneofReturnType__tools | None: ...
 
 Global___ChatPrompt: _TypeAlias = ChatPrompt  # noqa: Y015
 
@@ -105,11 +129,21 @@ class GenerateRequest(_message.Message):
     REASONING_END_FIELD_NUMBER: _builtins.int
     SAMPLER_FIELD_NUMBER: _builtins.int
     LOGPROBS_FIELD_NUMBER: _builtins.int
+    RESUMABLE_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
     text: _builtins.bytes
     """Text, UTF-8; the tokenizer's BOS is added where it asks for one."""
     logprobs: _builtins.int
     """Set: Deltas carry log probabilities, with this many of the most probable tokens at each position (0 to 20; 0: the
     taken token's alone). They are those after the mask and before penalties and stages. Default: none.
+    """
+    resumable: _builtins.bool
+    """The session stays open at the daemon when the call ends, however it ends, for ResumeGeneration. Default: it is
+    closed.
+    """
+    session_id: _builtins.bytes
+    """The session's id: 16 random bytes, so that a caller that loses the very first answer can resume, too. The same
+    request again gives the same generation, from its beginning. Default: the runner picks one.
     """
     @_builtins.property
     def chat(self) -> Global___ChatPrompt:
@@ -141,25 +175,116 @@ class GenerateRequest(_message.Message):
         reasoning_end: _session_pb2.ReasoningEnd | None = ...,
         sampler: _sampler_pb2.SamplerConfig | None = ...,
         logprobs: _builtins.int | None = ...,
+        resumable: _builtins.bool = ...,
+        session_id: _builtins.bytes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "chat", b"chat", "constraint", b"constraint", "logprobs", b"logprobs", "prompt", b"prompt", "reasoning_end", b"reasoning_end", "sampler", b"sampler", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "_session_id", b"_session_id", "chat", b"chat", "constraint", b"constraint", "logprobs", b"logprobs", "prompt", b"prompt", "reasoning_end", b"reasoning_end", "sampler", b"sampler", "session_id", b"session_id", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "chat", b"chat", "constraint", b"constraint", "logprobs", b"logprobs", "prompt", b"prompt", "reasoning_end", b"reasoning_end", "sampler", b"sampler", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "_session_id", b"_session_id", "chat", b"chat", "constraint", b"constraint", "logprobs", b"logprobs", "prompt", b"prompt", "reasoning_end", b"reasoning_end", "resumable", b"resumable", "sampler", b"sampler", "session_id", b"session_id", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__logprobs: _TypeAlias = _typing.Literal["logprobs"]  # noqa: Y015
     _WhichOneofArgType__logprobs: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs"]  # noqa: Y015
+    _WhichOneofReturnType__session_id: _TypeAlias = _typing.Literal["session_id"]  # noqa: Y015
+    _WhichOneofArgType__session_id: _TypeAlias = _typing.Literal["_session_id", b"_session_id"]  # noqa: Y015
     _WhichOneofReturnType_prompt: _TypeAlias = _typing.Literal["text", "chat", "tokens"]  # noqa: Y015
     _WhichOneofArgType_prompt: _TypeAlias = _typing.Literal["prompt", b"prompt"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__logprobs) -> _WhichOneofReturnType__logprobs | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__session_id) -> _WhichOneofReturnType__session_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_prompt) -> _WhichOneofReturnType_prompt | None: ...
 
 Global___GenerateRequest: _TypeAlias = GenerateRequest  # noqa: Y015
 
 @_typing.final
+class ResumeGenerationRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    SEEN_TOKENS_FIELD_NUMBER: _builtins.int
+    SEEN_TEXT_BYTES_FIELD_NUMBER: _builtins.int
+    EXACT_FIELD_NUMBER: _builtins.int
+    LOGPROBS_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.bytes
+    """The session, as Started named it. Required."""
+    seen_tokens: _builtins.int
+    """Tokens that the caller has seen, in Deltas of all calls together. More than there are is INVALID_FIELD, with the
+    number of them as metadata `expected_position`: what the caller has can then not be gone on from.
+    """
+    seen_text_bytes: _builtins.int
+    """Text that the caller has seen, in bytes of UTF-8; must end at a whole character. Likewise, with `expected_bytes`."""
+    exact: _builtins.bool
+    """Repeats the forward passes that made the tokens, so that a generation that was alone in its batch goes on, bit by
+    bit, as if it had never been interrupted. It waits until the others have ended and keeps new ones waiting until it
+    has, and its prefill takes as long as making the tokens did. Refused (INVALID_FIELD) where the passes are not
+    known. Default: prompt and tokens go in at once, which is fast. Masks, draws and penalties are the same either way;
+    but the logits may differ in their last bits and so, where two tokens are all but equal, the text from here on.
+    """
+    logprobs: _builtins.int
+    """See GenerateRequest. Tokens from before the resume have none."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.bytes = ...,
+        seen_tokens: _builtins.int = ...,
+        seen_text_bytes: _builtins.int = ...,
+        exact: _builtins.bool = ...,
+        logprobs: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "logprobs", b"logprobs"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "exact", b"exact", "logprobs", b"logprobs", "seen_text_bytes", b"seen_text_bytes", "seen_tokens", b"seen_tokens", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__logprobs: _TypeAlias = _typing.Literal["logprobs"]  # noqa: Y015
+    _WhichOneofArgType__logprobs: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__logprobs) -> _WhichOneofReturnType__logprobs | None: ...
+
+Global___ResumeGenerationRequest: _TypeAlias = ResumeGenerationRequest  # noqa: Y015
+
+@_typing.final
+class CloseGenerationRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.bytes
+    """The session. Required."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CloseGenerationRequest: _TypeAlias = CloseGenerationRequest  # noqa: Y015
+
+@_typing.final
+class CloseGenerationResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLOSED_FIELD_NUMBER: _builtins.int
+    closed: _builtins.bool
+    """False if there was no such session."""
+    def __init__(
+        self,
+        *,
+        closed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CloseGenerationResponse: _TypeAlias = CloseGenerationResponse  # noqa: Y015
+
+@_typing.final
 class Started(_message.Message):
-    """The session is open and the prompt is in."""
+    """The session is open and the prompt is in; or, of a resumed generation, the session is this runner's now."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -260,7 +385,7 @@ class Delta(_message.Message):
 
     @_builtins.property
     def logprobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___PositionLogprobs]:
-        """One a token, iff the request asked for logprobs."""
+        """One a token, iff the request asked for logprobs; none for tokens from before a resume."""
 
     def __init__(
         self,

@@ -35,6 +35,12 @@ class GenerationServiceStub:
     of the constraint is FAILED_PRECONDITION with ErrorInfo.reason NO_TOKEN_ALLOWED, a kind of its own.
     4. Cancelling the call frees its place in the batch and closes its session.
 
+    5. A generation that was asked for as `resumable` outlives its call: when the call is cancelled or breaks, or the
+    runner dies, any runner of the same model and daemon (or of daemons on the same store) goes on with
+    ResumeGeneration, which sends what the caller has not seen yet. It takes the session over: a call that still runs
+    for it elsewhere ends with STALE_EPOCH. The session is there until CloseGeneration, or until the daemon closes it
+    as idle.
+
     Also served: grpc.health.v1.Health and server reflection.
     """
 
@@ -48,6 +54,16 @@ class GenerationServiceStub:
                 '/constraintd.runner.v1.GenerationService/Generate',
                 request_serializer=constraintd_dot_runner_dot_v1_dot_generation__service__pb2.GenerateRequest.SerializeToString,
                 response_deserializer=constraintd_dot_runner_dot_v1_dot_generation__service__pb2.GenerateResponse.FromString,
+                _registered_method=True)
+        self.ResumeGeneration = channel.unary_stream(
+                '/constraintd.runner.v1.GenerationService/ResumeGeneration',
+                request_serializer=constraintd_dot_runner_dot_v1_dot_generation__service__pb2.ResumeGenerationRequest.SerializeToString,
+                response_deserializer=constraintd_dot_runner_dot_v1_dot_generation__service__pb2.GenerateResponse.FromString,
+                _registered_method=True)
+        self.CloseGeneration = channel.unary_unary(
+                '/constraintd.runner.v1.GenerationService/CloseGeneration',
+                request_serializer=constraintd_dot_runner_dot_v1_dot_generation__service__pb2.CloseGenerationRequest.SerializeToString,
+                response_deserializer=constraintd_dot_runner_dot_v1_dot_generation__service__pb2.CloseGenerationResponse.FromString,
                 _registered_method=True)
         self.GetModelInfo = channel.unary_unary(
                 '/constraintd.runner.v1.GenerationService/GetModelInfo',
@@ -66,11 +82,35 @@ class GenerationServiceServicer:
     of the constraint is FAILED_PRECONDITION with ErrorInfo.reason NO_TOKEN_ALLOWED, a kind of its own.
     4. Cancelling the call frees its place in the batch and closes its session.
 
+    5. A generation that was asked for as `resumable` outlives its call: when the call is cancelled or breaks, or the
+    runner dies, any runner of the same model and daemon (or of daemons on the same store) goes on with
+    ResumeGeneration, which sends what the caller has not seen yet. It takes the session over: a call that still runs
+    for it elsewhere ends with STALE_EPOCH. The session is there until CloseGeneration, or until the daemon closes it
+    as idle.
+
     Also served: grpc.health.v1.Health and server reflection.
     """
 
     def Generate(self, request, context):
         """Generates one completion.
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeGeneration(self, request, context):
+        """Goes on with a generation behind what its caller has seen; a finished one gives its rest and Finished. It is the
+        same stream, gone on with, so it has the same messages.
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+        buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CloseGeneration(self, request, context):
+        """Forgets a resumable generation. Closing twice is no error.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -90,6 +130,16 @@ def add_GenerationServiceServicer_to_server(servicer, server):
                     servicer.Generate,
                     request_deserializer=constraintd_dot_runner_dot_v1_dot_generation__service__pb2.GenerateRequest.FromString,
                     response_serializer=constraintd_dot_runner_dot_v1_dot_generation__service__pb2.GenerateResponse.SerializeToString,
+            ),
+            'ResumeGeneration': grpc.unary_stream_rpc_method_handler(
+                    servicer.ResumeGeneration,
+                    request_deserializer=constraintd_dot_runner_dot_v1_dot_generation__service__pb2.ResumeGenerationRequest.FromString,
+                    response_serializer=constraintd_dot_runner_dot_v1_dot_generation__service__pb2.GenerateResponse.SerializeToString,
+            ),
+            'CloseGeneration': grpc.unary_unary_rpc_method_handler(
+                    servicer.CloseGeneration,
+                    request_deserializer=constraintd_dot_runner_dot_v1_dot_generation__service__pb2.CloseGenerationRequest.FromString,
+                    response_serializer=constraintd_dot_runner_dot_v1_dot_generation__service__pb2.CloseGenerationResponse.SerializeToString,
             ),
             'GetModelInfo': grpc.unary_unary_rpc_method_handler(
                     servicer.GetModelInfo,
@@ -114,6 +164,12 @@ class GenerationService:
     of the constraint is FAILED_PRECONDITION with ErrorInfo.reason NO_TOKEN_ALLOWED, a kind of its own.
     4. Cancelling the call frees its place in the batch and closes its session.
 
+    5. A generation that was asked for as `resumable` outlives its call: when the call is cancelled or breaks, or the
+    runner dies, any runner of the same model and daemon (or of daemons on the same store) goes on with
+    ResumeGeneration, which sends what the caller has not seen yet. It takes the session over: a call that still runs
+    for it elsewhere ends with STALE_EPOCH. The session is there until CloseGeneration, or until the daemon closes it
+    as idle.
+
     Also served: grpc.health.v1.Health and server reflection.
     """
 
@@ -134,6 +190,60 @@ class GenerationService:
             '/constraintd.runner.v1.GenerationService/Generate',
             constraintd_dot_runner_dot_v1_dot_generation__service__pb2.GenerateRequest.SerializeToString,
             constraintd_dot_runner_dot_v1_dot_generation__service__pb2.GenerateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeGeneration(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/constraintd.runner.v1.GenerationService/ResumeGeneration',
+            constraintd_dot_runner_dot_v1_dot_generation__service__pb2.ResumeGenerationRequest.SerializeToString,
+            constraintd_dot_runner_dot_v1_dot_generation__service__pb2.GenerateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CloseGeneration(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/constraintd.runner.v1.GenerationService/CloseGeneration',
+            constraintd_dot_runner_dot_v1_dot_generation__service__pb2.CloseGenerationRequest.SerializeToString,
+            constraintd_dot_runner_dot_v1_dot_generation__service__pb2.CloseGenerationResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -36,6 +36,12 @@ class GenerationServiceStub:
         of the constraint is FAILED_PRECONDITION with ErrorInfo.reason NO_TOKEN_ALLOWED, a kind of its own.
      4. Cancelling the call frees its place in the batch and closes its session.
 
+     5. A generation that was asked for as `resumable` outlives its call: when the call is cancelled or breaks, or the
+        runner dies, any runner of the same model and daemon (or of daemons on the same store) goes on with
+        ResumeGeneration, which sends what the caller has not seen yet. It takes the session over: a call that still runs
+        for it elsewhere ends with STALE_EPOCH. The session is there until CloseGeneration, or until the daemon closes it
+        as idle.
+
     Also served: grpc.health.v1.Health and server reflection.
     """
 
@@ -44,7 +50,17 @@ class GenerationServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> GenerationServiceAsyncStub: ...
     Generate: _grpc.UnaryStreamMultiCallable[_generation_service_pb2.GenerateRequest, _generation_service_pb2.GenerateResponse]
-    """Generates one completion."""
+    """Generates one completion.
+    buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+    """
+    ResumeGeneration: _grpc.UnaryStreamMultiCallable[_generation_service_pb2.ResumeGenerationRequest, _generation_service_pb2.GenerateResponse]
+    """Goes on with a generation behind what its caller has seen; a finished one gives its rest and Finished. It is the
+    same stream, gone on with, so it has the same messages.
+    buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+    buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
+    """
+    CloseGeneration: _grpc.UnaryUnaryMultiCallable[_generation_service_pb2.CloseGenerationRequest, _generation_service_pb2.CloseGenerationResponse]
+    """Forgets a resumable generation. Closing twice is no error."""
     GetModelInfo: _grpc.UnaryUnaryMultiCallable[_generation_service_pb2.GetModelInfoRequest, _generation_service_pb2.GetModelInfoResponse]
     """What this runner runs."""
 
@@ -59,12 +75,28 @@ class GenerationServiceAsyncStub(GenerationServiceStub):
         of the constraint is FAILED_PRECONDITION with ErrorInfo.reason NO_TOKEN_ALLOWED, a kind of its own.
      4. Cancelling the call frees its place in the batch and closes its session.
 
+     5. A generation that was asked for as `resumable` outlives its call: when the call is cancelled or breaks, or the
+        runner dies, any runner of the same model and daemon (or of daemons on the same store) goes on with
+        ResumeGeneration, which sends what the caller has not seen yet. It takes the session over: a call that still runs
+        for it elsewhere ends with STALE_EPOCH. The session is there until CloseGeneration, or until the daemon closes it
+        as idle.
+
     Also served: grpc.health.v1.Health and server reflection.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Generate: _aio.UnaryStreamMultiCallable[_generation_service_pb2.GenerateRequest, _generation_service_pb2.GenerateResponse]  # type: ignore[assignment]
-    """Generates one completion."""
+    """Generates one completion.
+    buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+    """
+    ResumeGeneration: _aio.UnaryStreamMultiCallable[_generation_service_pb2.ResumeGenerationRequest, _generation_service_pb2.GenerateResponse]  # type: ignore[assignment]
+    """Goes on with a generation behind what its caller has seen; a finished one gives its rest and Finished. It is the
+    same stream, gone on with, so it has the same messages.
+    buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+    buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
+    """
+    CloseGeneration: _aio.UnaryUnaryMultiCallable[_generation_service_pb2.CloseGenerationRequest, _generation_service_pb2.CloseGenerationResponse]  # type: ignore[assignment]
+    """Forgets a resumable generation. Closing twice is no error."""
     GetModelInfo: _aio.UnaryUnaryMultiCallable[_generation_service_pb2.GetModelInfoRequest, _generation_service_pb2.GetModelInfoResponse]  # type: ignore[assignment]
     """What this runner runs."""
 
@@ -78,6 +110,12 @@ class GenerationServiceServicer(metaclass=_abc_1.ABCMeta):
         of the constraint is FAILED_PRECONDITION with ErrorInfo.reason NO_TOKEN_ALLOWED, a kind of its own.
      4. Cancelling the call frees its place in the batch and closes its session.
 
+     5. A generation that was asked for as `resumable` outlives its call: when the call is cancelled or breaks, or the
+        runner dies, any runner of the same model and daemon (or of daemons on the same store) goes on with
+        ResumeGeneration, which sends what the caller has not seen yet. It takes the session over: a call that still runs
+        for it elsewhere ends with STALE_EPOCH. The session is there until CloseGeneration, or until the daemon closes it
+        as idle.
+
     Also served: grpc.health.v1.Health and server reflection.
     """
 
@@ -87,7 +125,29 @@ class GenerationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _generation_service_pb2.GenerateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_generation_service_pb2.GenerateResponse], _abc.AsyncIterator[_generation_service_pb2.GenerateResponse]]:
-        """Generates one completion."""
+        """Generates one completion.
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+        """
+
+    @_abc_1.abstractmethod
+    def ResumeGeneration(
+        self,
+        request: _generation_service_pb2.ResumeGenerationRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_generation_service_pb2.GenerateResponse], _abc.AsyncIterator[_generation_service_pb2.GenerateResponse]]:
+        """Goes on with a generation behind what its caller has seen; a finished one gives its rest and Finished. It is the
+        same stream, gone on with, so it has the same messages.
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+        buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
+        """
+
+    @_abc_1.abstractmethod
+    def CloseGeneration(
+        self,
+        request: _generation_service_pb2.CloseGenerationRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_generation_service_pb2.CloseGenerationResponse, _abc.Awaitable[_generation_service_pb2.CloseGenerationResponse]]:
+        """Forgets a resumable generation. Closing twice is no error."""
 
     @_abc_1.abstractmethod
     def GetModelInfo(

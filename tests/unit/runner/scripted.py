@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from constraintd_client import Directive, Finish, SessionHandle
 from constraintd_client.errors import ConstraintdError, DeadlineExceeded
 from constraintd_runner.decode import DecodeLoop
-from constraintd_runner.directives import StepReport
+from constraintd_runner.directives import StepReport, ends_stream
 from constraintd_runner.generation import Accepted, Event, Generation
 from constraintd_runner.pickers import MaskedPicker
 from constraintd_runner.sampling import Chain, Greedy
@@ -73,6 +74,7 @@ class ScriptedSource:
         self.batches: list[int] = []
         self.passes: dict[bytes, list[list[int]]] = {}
         self.closed: list[bytes] = []
+        self.left: list[bytes] = []
         self.reconnects = 0
         self.on_reconnect: Callable[[], None] = lambda: None
         self.heard = threading.Event()
@@ -99,6 +101,8 @@ class ScriptedSource:
             threading.Event().wait(min(timeout, 0.002))
             raise DeadlineExceeded("not yet")
         if isinstance(answer, ConstraintdError):
+            if not ends_stream(answer):
+                del self.pending[session.session_id]
             raise answer
         del self.pending[session.session_id]
         session.directive = answer
@@ -111,6 +115,10 @@ class ScriptedSource:
     def close_session(self, session: SessionHandle) -> None:
         self.pending.pop(session.session_id, None)
         self.closed.append(session.session_id)
+
+    def leave_session(self, session: SessionHandle) -> None:
+        self.pending.pop(session.session_id, None)
+        self.left.append(session.session_id)
 
 
 def anything(position: int, settled: int = 0) -> Directive:
@@ -153,7 +161,7 @@ def tokens_of(events: Sequence[Event]) -> list[int]:
 class Running:
     """A loop that is stopped at the end of a `with`."""
 
-    def __init__(self, decoder: CountingDecoder, source: ScriptedSource, **options: float) -> None:
+    def __init__(self, decoder: CountingDecoder, source: ScriptedSource, **options: Any) -> None:
         self.loop = DecodeLoop(decoder, source, **options)
 
     def __enter__(self) -> DecodeLoop:

@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import numpy as np
 from constraintd_client import Directive, SessionHandle, TokenTable, VocabularyInfo, greedy, sampler_config
-from constraintd_client.errors import ConstraintdError
+from constraintd_client.errors import ConstraintdError, UnknownSession
 from constraintd_client.generation import Generation, GenerationClient
+from constraintd_client.session_changes import Resumed
 from constraintd_runner.decode import DecodeLoop
 from constraintd_runner.service import GenerationService, ServedModel
 from numpy.typing import NDArray
@@ -47,6 +48,8 @@ class ScriptedDaemon:
         self.in_force: Callable[[sampler_pb2.SamplerConfig], sampler_pb2.SamplerConfig | None] = lambda asked: None
         self.samplers: list[sampler_pb2.SamplerConfig] = []
         self.reasoning_ends: list[session_pb2.ReasoningEnd | None] = []
+        self.session_ids: list[bytes | None] = []
+        self.resumed: dict[bytes, Resumed] = {}
 
     def open_session(
         self,
@@ -54,7 +57,11 @@ class ScriptedDaemon:
         sampler: sampler_pb2.SamplerConfig,
         prompt_tokens: Sequence[int],
         reasoning_end: session_pb2.ReasoningEnd | None,
+        *,
+        session_id: bytes | None,
+        wanted: Callable[[], bool],
     ) -> SessionHandle:
+        self.session_ids.append(session_id)
         self.reasoning_ends.append(reasoning_end)
         if self.refusal is not None:
             raise self.refusal
@@ -64,6 +71,16 @@ class ScriptedDaemon:
         if self.first is not None:
             session.directive = self.first
         return session
+
+    def resume_session(self, session_id: bytes, *, wanted: Callable[[], bool]) -> Resumed:
+        if session_id not in self.resumed:
+            raise UnknownSession("no such session", reason="UNKNOWN_SESSION")
+        found = self.resumed[session_id]
+        self.source.scripts[session_id] = self.script
+        return found
+
+    def close_now(self, session_id: bytes, *, wanted: Callable[[], bool]) -> bool:
+        return self.resumed.pop(session_id, None) is not None
 
     def close_session(self, session: SessionHandle) -> None:
         self.source.close_session(session)

@@ -237,7 +237,7 @@ def test_a_broken_stream_is_replaced_and_nobody_notices() -> None:
 def test_a_daemon_that_stays_away_fails_all_and_the_loop_serves_on() -> None:
     decoder, source = CountingDecoder(slots=2), ScriptedSource()
     gone = Unavailable("connection refused")
-    with Running(decoder, source) as loop:
+    with Running(decoder, source, answer_timeout=0.1) as loop:
         wanted = [generation(source.open(lambda position, token: gone)) for _ in range(2)]
         for each in wanted:
             loop.submit(each)

@@ -42,12 +42,21 @@ class FakeStream:
 
 class FakeClient:
     def __init__(self) -> None:
+        self.targets = ["a"]
         self.stream = FakeStream()
         self.opened: list[bytes] = []
         self.reasoning_ends: list[session_pb2.ReasoningEnd | None] = []
         self.closed: list[bytes] = []
         self.refusals: list[ConstraintdError] = []
         self.close_error: ConstraintdError | None = None
+
+    @property
+    def target(self) -> str:
+        return self.targets[0]
+
+    def leave(self, target: str) -> None:
+        if self.targets[0] == target:
+            self.targets.append(self.targets.pop(0))
 
     def decode_stream(self, vocabulary_id: str, logits_width: int) -> FakeStream:
         assert (vocabulary_id, logits_width) == ("a" * 64, 40)

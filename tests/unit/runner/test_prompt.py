@@ -39,6 +39,13 @@ def test_text_chat_and_tokens_become_ids() -> None:
     assert encoder().encode(pb.GenerateRequest(tokens=pb.TokenPrompt(ids=[5, 6]))).tolist() == [5, 6]
 
 
+def test_a_chat_s_tools_reach_its_template() -> None:
+    request = chat((b"user", b"a"))
+    request.chat.tools = b'[{"f":1}]'
+    ids = encoder(template="{{ (tools or []) | tojson }}{{ messages[0].content }}").encode(request)
+    assert bytes(ids.tolist()) == b'[{"f": 1}]a'
+
+
 def test_an_empty_prompt_begins_from_the_bos_where_there_is_one() -> None:
     assert encoder(bos_id=3).encode(pb.GenerateRequest(text=b"")).tolist() == [3]
     assert encoder(bos_id=3).encode(pb.GenerateRequest(tokens=pb.TokenPrompt())).tolist() == [3]
@@ -55,6 +62,7 @@ def test_an_empty_prompt_begins_from_the_bos_where_there_is_one() -> None:
         (chat(), "chat.messages", "x"),
         (chat((b"user", b"a"), (b"\xff", b"a")), "chat.messages[1].role", "x"),
         (chat((b"user", b"\xff")), "chat.messages[0].content", "x"),
+        (pb.GenerateRequest(chat=pb.ChatPrompt(messages=[pb.ChatMessage()], tools=b"?")), "chat.tools", "x"),
         (chat((b"user", b"a")), "chat", None),
         (chat((b"user", b"a")), "chat", "{{ raise_exception('no') }}"),
     ],

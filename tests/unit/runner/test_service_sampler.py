@@ -23,11 +23,16 @@ def bench() -> Iterator[Bench]:
     made.close()
 
 
-def spelled(asked: sampler_pb2.SamplerConfig, max_tokens: int | None = None) -> sampler_pb2.SamplerConfig:
-    """What a daemon makes of PRESET, and of a config that was spelled out already."""
-    if not asked.HasField("preset"):
-        return asked
-    return sampler_config(temperature(0), seed=7, max_tokens=max_tokens)
+def spelled(asked: sampler_pb2.SamplerConfig) -> sampler_pb2.SamplerConfig:
+    """What a daemon makes of PRESET, which says nothing of max_tokens itself."""
+    return sampler_config(temperature(0), seed=7, max_tokens=asked.max_tokens)
+
+
+def preset_with(max_tokens: int, seed: int | None = None) -> sampler_pb2.SamplerConfig:
+    """PRESET and what may stand beside it."""
+    beside = sampler_pb2.SamplerConfig(max_tokens=max_tokens, seed=seed)
+    beside.MergeFrom(PRESET)
+    return beside
 
 
 # --- the config in force ---
@@ -51,31 +56,29 @@ def test_a_session_whose_chain_cannot_be_built_is_closed(bench: Bench) -> None:
 # --- presets ---
 
 
-def test_a_preset_that_ends_within_the_context_is_opened_once(bench: Bench) -> None:
-    bench.daemon.in_force = lambda asked: spelled(asked, max_tokens=3)
-    assert bench.generate(0, sampler=PRESET).wait().token_ids == (1, 2, 3)
-    assert bench.daemon.samplers == [PRESET]
-
-
-def test_a_preset_without_an_end_is_opened_as_the_config_that_it_became_with_max_tokens_cut(bench: Bench) -> None:
+def test_what_the_context_leaves_stands_beside_a_preset(bench: Bench) -> None:
     bench.daemon.in_force = spelled
     assert bench.generate(0, sampler=PRESET).wait().token_ids == (1, 2, 3)
-    # Without the seed that the daemon picked: the second session is as unseeded as its caller wanted.
-    assert bench.daemon.samplers == [PRESET, sampler_config(temperature(0), max_tokens=19)]
-    assert len(bench.source.closed) == 2
+    assert bench.daemon.samplers == [preset_with(max_tokens=19)]
+
+
+def test_a_callers_own_max_tokens_beside_a_preset_holds_where_it_is_less(bench: Bench) -> None:
+    bench.daemon.in_force = spelled
+    bench.generate(0, sampler=preset_with(max_tokens=5)).wait()
+    bench.generate(0, sampler=preset_with(max_tokens=500)).wait()
+    assert [asked.max_tokens for asked in bench.daemon.samplers] == [5, 19]
 
 
 def test_a_callers_seed_stays_with_a_preset(bench: Bench) -> None:
     bench.daemon.in_force = spelled
     bench.generate(0, sampler=sampler_preset("openai", {"temperature": 0}, seed=7)).wait()
-    assert bench.daemon.samplers[1] == sampler_config(temperature(0), seed=7, max_tokens=19)
+    assert bench.daemon.samplers == [preset_with(max_tokens=19, seed=7)]
 
 
-def test_a_preset_after_a_prompt_that_leaves_no_room_is_refused_and_its_session_closed(bench: Bench) -> None:
-    bench.daemon.in_force = spelled
+def test_a_preset_after_a_prompt_that_leaves_no_room_is_refused_before_a_session_is_opened(bench: Bench) -> None:
     with pytest.raises(ContextExceeded):
         bench.generate(*[0] * 20, sampler=PRESET).wait()
-    assert len(bench.source.closed) == 1
+    assert bench.daemon.samplers == []
 
 
 def test_a_preset_that_the_daemon_did_not_spell_out_is_refused(bench: Bench) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -35,7 +37,7 @@ from constraintd_client.session_changes import (
 )
 from constraintd_client.session_handle import SessionHandle, handle_of, open_request
 from constraintd_client.step_batch import step_message
-from constraintd_client.transport import ChannelOptions, channel_options
+from constraintd_client.transport import AFFINITY_HEADER, ChannelOptions, Metadata, Targets, channel_options
 from constraintd_client.vocabulary import TokenTable, VocabularyInfo
 
 from .decode_stream import AsyncDecodeStream
@@ -50,15 +52,35 @@ class AsyncConstraintClient:
     daemon gave, Unavailable if it can't be reached, and DeadlineExceeded after `timeout` seconds.
     """
 
-    def __init__(self, target: str, *, timeout: float = 30.0, options: ChannelOptions = ()) -> None:
-        """`target` is "host:port" or "unix:/path"; `timeout`, in seconds, is that of each unary call."""
+    def __init__(
+        self,
+        target: str | Sequence[str],
+        *,
+        timeout: float = 30.0,
+        options: ChannelOptions = (),
+        affinity: str | None = None,
+    ) -> None:
+        """`target` is "host:port" or "unix:/path", or several, of daemons on the same store: the first is used until
+        `leave` goes on to the next. `timeout`, in seconds, is that of each unary call. `affinity` goes with every call
+        as the header x-constraintd-affinity; by default a random value, one a client.
+        """
         self._timeout = timeout
-        self._channel = grpc.aio.insecure_channel(target, options=channel_options(options))
-        self._stub = constraint_service_pb2_grpc.ConstraintServiceStub(self._channel)
+        self._metadata: Metadata = ((AFFINITY_HEADER, affinity or os.urandom(16).hex()),)
+        self._targets = Targets(target, lambda address: _Wire.open(address, options))
+
+    @property
+    def target(self) -> str:
+        """The address in use."""
+        return self._targets.present
+
+    def leave(self, target: str) -> None:
+        """Goes on to the next address (round again after the last), unless another than `target` is in use already."""
+        self._targets.leave(target)
 
     async def close(self) -> None:
         """Ends the connection and every call on it."""
-        await self._channel.close()
+        for wire in self._targets.opened():
+            await wire.channel.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -123,7 +145,10 @@ class AsyncConstraintClient:
         """What every token spells. Raises UnknownVocabulary."""
         request = vocabulary_pb2.GetVocabularyRequest(vocabulary_id=vocabulary_id)
         try:
-            messages = [message async for message in self._stub.GetVocabulary(request, timeout=self._timeout)]
+            messages = [
+                message
+                async for message in self._stub.GetVocabulary(request, timeout=self._timeout, metadata=self._metadata)
+            ]
         except grpc.RpcError as error:
             raise from_rpc_error(error) from error
         return vocabulary.table_of(messages)
@@ -268,10 +293,33 @@ class AsyncConstraintClient:
         first take.
         """
         batch_steps = (await self.server_info()).limits.max_batch_steps
-        return AsyncDecodeStream(self._channel, vocabulary_id, logits_width, batch_steps=batch_steps)
+        return AsyncDecodeStream(
+            lambda: self._targets.wire().channel,
+            vocabulary_id,
+            logits_width,
+            batch_steps=batch_steps,
+            metadata=self._metadata,
+        )
+
+    @property
+    def _stub(self) -> constraint_service_pb2_grpc.ConstraintServiceAsyncStub:
+        return self._targets.wire().stub
 
     async def _ask(self, call: Callable[..., Awaitable[_Answer]], request: Any) -> _Answer:
         try:
-            return await call(request, timeout=self._timeout)
+            return await call(request, timeout=self._timeout, metadata=self._metadata)
         except grpc.RpcError as error:
             raise from_rpc_error(error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Wire:
+    """What is open to one address."""
+
+    channel: grpc.aio.Channel
+    stub: constraint_service_pb2_grpc.ConstraintServiceAsyncStub
+
+    @classmethod
+    def open(cls, address: str, options: ChannelOptions) -> _Wire:
+        channel = grpc.aio.insecure_channel(address, options=channel_options(options))
+        return cls(channel, constraint_service_pb2_grpc.ConstraintServiceStub(channel))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -33,6 +34,7 @@ from constraintd_client.step_batch import (
     step_batches,
     step_message,
 )
+from constraintd_client.transport import Metadata
 
 _IN_FLIGHT_PAUSE_SECONDS: Final = 0.005
 
@@ -44,13 +46,23 @@ class AsyncDecodeStream:
     or takes never breaks the stream for the other sessions.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, vocabulary_id: str, logits_width: int, *, batch_steps: int) -> None:
-        self._open_call: Any = channel.stream_stream(DECODE_METHOD)
+    def __init__(
+        self,
+        channel: Callable[[], grpc.aio.Channel],
+        vocabulary_id: str,
+        logits_width: int,
+        *,
+        batch_steps: int,
+        metadata: Metadata = (),
+    ) -> None:
+        """`channel` gives the channel to open the stream on; asked again for every `reconnect`."""
+        self._channel = channel
+        self._metadata = metadata
         self._hello = hello(vocabulary_id, logits_width)
         self._batch_steps = batch_steps
         self._bytes_before = (0, 0)
         self._closed = False
-        self._connection = _Connection(self._open_call, self._hello, {}, wait_for_ready=False)
+        self._connection = self._connect({}, wait_for_ready=False)
 
     def send(self, steps: Sequence[StepReport]) -> None:
         """Sends these Steps; see the sync `DecodeStream.send`. Not a coroutine, since it never waits."""
@@ -116,7 +128,7 @@ class AsyncDecodeStream:
         old = self._connection
         carried = {session_id: _carry(waiting) for session_id, waiting in old.unanswered.items()}
         self._bytes_before = (self.wire_bytes_sent, self.wire_bytes_received)
-        self._connection = _Connection(self._open_call, self._hello, carried, wait_for_ready=wait_for_ready)
+        self._connection = self._connect(carried, wait_for_ready=wait_for_ready)
         again = [waiting.step for waiting in carried.values() if waiting.resent]
         self._connection.write(step_batches(again, self._batch_steps))
         old.end(Unavailable("the stream was replaced by a new one"))
@@ -145,6 +157,11 @@ class AsyncDecodeStream:
     ) -> None:
         await self.close()
 
+    def _connect(self, unanswered: dict[bytes, _Waiting], *, wait_for_ready: bool) -> _Connection:
+        open_call: Any = self._channel().stream_stream(DECODE_METHOD)
+        call = partial(open_call, wait_for_ready=wait_for_ready, metadata=self._metadata)
+        return _Connection(call, self._hello, unanswered)
+
     def _refuse_if_closed(self) -> None:
         if self._closed:
             raise ValueError("the stream is closed")
@@ -164,16 +181,14 @@ class _Waiting:
 class _Connection:
     """One gRPC call with its reader task; its answers go to its own `unanswered` only."""
 
-    def __init__(
-        self, open_call: Any, first: bytes, unanswered: dict[bytes, _Waiting], *, wait_for_ready: bool
-    ) -> None:
+    def __init__(self, open_call: Callable[..., Any], first: bytes, unanswered: dict[bytes, _Waiting]) -> None:
         self.unanswered = unanswered
         self.failure: ConstraintdError | None = None
         self.bytes_sent = 0
         self.bytes_received = 0
         self._requests: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.write([first])
-        self._call = open_call(self._outgoing(), wait_for_ready=wait_for_ready)
+        self._call = open_call(self._outgoing())
         self._reader = asyncio.create_task(self._read(), name="constraintd-decode-reader")
 
     def write(self, payloads: Sequence[bytes]) -> None:
