@@ -308,7 +308,7 @@ class Session:
             log.apply(event)
             if isinstance(event, Truncated):
                 state = fold(log)
-            elif log.marks[-1] is self.log.marks[-1]:
+            elif isinstance(event, Reconfigured) and event.settings is self.log.settings:
                 state = self._folded()  # the same settings once more
             else:
                 state = changed(self._folded(), log.marks[-1])
