@@ -39,6 +39,11 @@ class RedisStore:
         """Other daemons may change the same sessions."""
         return True
 
+    @property
+    def quick(self) -> bool:
+        """An append is a round trip over a network."""
+        return False
+
     def _now(self) -> str:
         return "" if self._clock is None else repr(self._clock())
 

@@ -30,7 +30,7 @@ class RedisConnection:
 
     def __init__(self, url: str, *, timeout_seconds: float) -> None:
         self._url = url
-        self._place = url.rpartition("@")[2]  # without the password
+        self._place = url.partition("//")[2].rpartition("@")[2]  # without the password
         self._options: dict[str, Any] = {
             "socket_timeout": timeout_seconds,
             "socket_connect_timeout": timeout_seconds,
@@ -44,12 +44,14 @@ class RedisConnection:
         """Runs commands, those to one server in order; their answers. StoreUnavailable if one failed."""
         if not commands:
             return []
+        client: Any = None
         try:
             client = self._connected()
             answers: list[Any] = []
             for at in range(0, len(commands), _PIECE):
                 answers += self._call(client, commands[at : at + _PIECE])
         except (RedisError, OSError) as error:
+            self._forget(client)
             raise StoreUnavailable(
                 f"redis {self._place}: {error}; check that the server runs and can be reached, then try again",
                 store=self._place,
@@ -71,12 +73,21 @@ class RedisConnection:
     def _connected(self) -> Any:
         with self._lock:
             if self._client is None:
-                client = redis.Redis.from_url(self._url, **self._options)
+                client: Any = redis.Redis.from_url(self._url, **self._options)
                 if client.info("cluster").get("cluster_enabled"):
                     client.close()
                     client = RedisCluster.from_url(self._url, **self._options)
                 self._client = client
             return self._client
+
+    def _forget(self, client: Any) -> None:
+        """After an error the next call connects anew: the name may lead to another server by then.
+
+        Not closed: other threads may still wait for answers on it.
+        """
+        with self._lock:
+            if self._client is client:
+                self._client = None
 
     def close(self) -> None:
         """Lets go of all connections; a later call makes new ones."""

@@ -17,7 +17,7 @@ from typing import ParamSpec, TypeVar
 from constraintd.errors import StoreUnavailable
 from constraintd.session.store import journal, sqlite_tables
 from constraintd.session.store.clock import BLOB_GRACE_SECONDS, StoreClock
-from constraintd.session.store.sqlite_file import Connect, Durability, connect, may_go_on, open_file, unavailable
+from constraintd.session.store.sqlite_file import Connect, Durability, connect, open_file, unavailable
 from constraintd.session.store.sqlite_index import Index
 from constraintd.session.store.sqlite_schema import Connection
 from constraintd.session.store.sqlite_tail import Tail
@@ -29,9 +29,9 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 _INDEX_SECONDS = 2.0
-_TAIL_BYTES_WAKE = 16 << 20  # past this the index is written at once
+_TAIL_BYTES_WAKE = 8 << 20  # past this the index is written at once; replaying it takes under a second
 _TAIL_BYTES_LIMIT = 64 << 20  # past this an append helps with it
-_DELETIONS_A_STEP = 64
+_DELETIONS_A_STEP = 16  # some 200 us each: their rows lie scattered
 
 
 class SqliteStore:
@@ -87,7 +87,7 @@ class SqliteStore:
                     self._open()
                 return work(*args, **kwargs)
             except sqlite3.Error as error:
-                self._recover(error)
+                self._let_go()
                 raise unavailable(self._path, error) from error
 
     def _open(self) -> None:
@@ -102,19 +102,15 @@ class SqliteStore:
         self._index = Index(connection, self._tail)
         self._connection = connection
 
-    def _recover(self, error: sqlite3.Error) -> None:
-        """Back to what the file says: by rolling back where that is certain, else by opening it anew, next time."""
-        connection = self._connection
+    def _let_go(self) -> None:
+        """After an error: the next call opens the file anew and learns from it what was written.
+
+        Rolling back would do for this process, but a commit that failed half-way may stand complete in the log, and
+        would come back to life if this process died next.
+        """
+        connection, self._connection = self._connection, None
         if connection is None:
             return
-        try:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            if may_go_on(error):
-                return
-        except sqlite3.Error as second:
-            _log.warning("%s: rolling back failed too: %s", self._path, second)
-        self._connection = None
         try:
             connection.close()
         except sqlite3.Error as second:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -29,6 +29,8 @@ _LOCK_WAIT_SECONDS = 1.0  # a daemon that restarts meets the one before it on it
 # The indexer moves the write-ahead log into the file; SQLite itself does so only if the indexer can't: 64 MiB.
 _LOG_PAGES_AT_MOST = 16_384
 
+_CACHE_KIB = 8192
+
 _REMEDIES: dict[int, str] = {
     sqlite3.SQLITE_FULL: "free some space on that disk",
     sqlite3.SQLITE_READONLY: "make the file and its folder writable",
@@ -41,7 +43,12 @@ _REMEDIES: dict[int, str] = {
 
 
 def connect(path: str) -> sqlite3.Connection:
-    """A connection that commits each statement unless BEGIN was said, for use by any thread, one at a time."""
+    """A connection that commits each statement unless BEGIN was said, for use by any thread, one at a time.
+
+    A missing file is made for its owner's eyes only: sessions hold what users wrote.
+    """
+    with suppress(OSError):  # it is there, or SQLite says why it can't be
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
     return sqlite3.connect(path, timeout=_LOCK_WAIT_SECONDS, isolation_level=None, check_same_thread=False)
 
 
@@ -53,6 +60,7 @@ def open_file(path: str, durability: Durability, connect: Connect) -> Connection
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES_AT_MOST}")
         if migrate(connection, path):
             # The layout's number must stand in the file proper, where _refuse_foreign looks for it.
@@ -69,19 +77,23 @@ def _refuse_foreign(path: str) -> None:
         return
     # Not by reading the file directly: closing it would drop the locks that this process's SQLite holds on it.
     with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?immutable=1", uri=True)) as peek:
-        version = peek.execute("PRAGMA user_version").fetchone()[0]
-        application_id = peek.execute("PRAGMA application_id").fetchone()[0]
-    check_layout(path, application_id=application_id, version=version, empty=False)
-
-
-def may_go_on(error: sqlite3.Error) -> bool:
-    """Whether the connection is known to be as before the failed statement, once that is rolled back."""
-    return _code(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY)
+        try:
+            version = peek.execute("PRAGMA user_version").fetchone()[0]
+            application_id = peek.execute("PRAGMA application_id").fetchone()[0]
+            tables = peek.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+        except sqlite3.DatabaseError:
+            if os.path.exists(f"{path}-wal"):
+                return  # a power loss tore the file while the log was moved into it: opening mends it from the log
+            raise
+    check_layout(path, application_id=application_id, version=version, empty=not tables)
 
 
 def unavailable(path: str, error: sqlite3.Error) -> StoreUnavailable:
     """What to tell the caller."""
-    remedy = _REMEDIES.get(_code(error), "see the message")
+    code = _code(error)
+    if code == sqlite3.SQLITE_IOERR and os.path.exists(path) and not os.access(path, os.W_OK, effective_ids=True):
+        code = sqlite3.SQLITE_READONLY  # locking a file that can't be written fails before any write does
+    remedy = _REMEDIES.get(code, "see the message")
     return StoreUnavailable(f"{path}: {error}; {remedy}, then try again", path=path)
 
 

@@ -48,9 +48,6 @@ class Rows(Protocol):
 class Connection(Protocol):
     """The part of sqlite3.Connection that a store needs; errors are sqlite3.Error."""
 
-    @property
-    def in_transaction(self) -> bool: ...
-
     def execute(self, sql: str, parameters: Sequence[object] = ..., /) -> Rows: ...
 
     def close(self) -> None: ...
