@@ -11,13 +11,14 @@ STUBS  := constraintd/v1 constraintd/runner/v1
 # How many random sequences `make test-long` runs through the session's state machine.
 SEQUENCES ?= 10000
 
-.PHONY: help install demo test test-all test-long services lint format proto proto-check benchmarks clean
+.PHONY: help install demo test test-all test-long chaos services lint format proto proto-check benchmarks clean
 
 help:
 	@echo "make demo        a real model writes valid JSON, across two processes"
 	@echo "make test        the test suite, as far as python3 and make suffice"
 	@echo "make test-all    all of it, with redis-server (a Debian package) and Envoy"
 	@echo "make test-long   the session's state machine over SEQUENCES=10000 random sequences, some 20 minutes"
+	@echo "make chaos       daemons and runners killed KILLS=300 times, histories checked; some 40 minutes"
 	@echo "make lint        ruff, mypy --strict, buf lint, stubs up to date (needs npm)"
 	@echo "make format      format the code"
 	@echo "make proto       generate the stubs from proto/"
@@ -53,6 +54,16 @@ test-all: services
 
 test-long: install
 	CONSTRAINTD_SEQUENCES=$(SEQUENCES) $(BIN)/python -m pytest tests/property/test_session_is_its_log.py
+
+# How many times processes are killed in each of the long runs against SQLite and Redis.
+KILLS ?= 300
+
+chaos: services
+	$(BIN)/python -m tests.fault.chaos --kills $(KILLS) --store sqlite
+	$(BIN)/python -m tests.fault.chaos --kills $(KILLS) --store redis
+	$(BIN)/python -m tests.fault.chaos --kills 60 --store redis --daemons 2
+	$(BIN)/python -m tests.fault.chaos --kills 60 --lossy
+	$(BIN)/python -m tests.fault.real_runner --kills 40
 
 lint: install $(BUF)
 	$(BIN)/ruff check .

@@ -9,9 +9,9 @@ is a list of rules, separated by ";":
     seed=7                         of the probabilities; by default 0
     bug:fencing                    plants that bug
 
-Where they stand: `append.*`, `commit.middle` and `create.*` in the store's own methods (the sqlite and redis ones), so
-that "after" is durable and "middle" is not; `change.*`, `takeover.after`, `passivate.middle` and `revive.middle` in the
-session layer; `reply.*` around handing an answer to gRPC, on the stream and in the unary Step.
+Where they stand: `append.*`, `create.*`, `change.*`, `takeover.after`, `passivate.middle` and `revive.middle` in the
+session layer, around its calls to the store, so that "after" is durable; `commit.middle` in the stores of sqlite and
+redis themselves; `reply.*` around handing an answer to gRPC, on the stream and in the unary Step.
 
 The daemon asks at every step, so an unarmed `hit` is one function call and one comparison: 40 ns, an unarmed `bug` the
 same (measured on Python 3.11). That is also why the armed rules are this module's one variable, against the house rule:
@@ -41,7 +41,7 @@ REPLY_BEFORE: Final = "reply.before"
 REPLY_AFTER: Final = "reply.after"
 """The answers are handed to gRPC; the session's owner may have them or not."""
 COMMIT_MIDDLE: Final = "commit.middle"
-"""A batch is partly written, and its transaction or pipeline is open."""
+"""A batch is put together in a transaction or pipeline that is open, and not committed or sent."""
 PASSIVATE_MIDDLE: Final = "passivate.middle"
 """An idle session is chosen for its log alone, and its matchers are not yet dropped."""
 REVIVE_MIDDLE: Final = "revive.middle"

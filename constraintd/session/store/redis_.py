@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from constraintd import failpoints
 from constraintd.session.store.clock import BLOB_GRACE_SECONDS
 from constraintd.session.store.journal import decode_head, encode_head
 from constraintd.session.store.redis_connection import Command, RedisConnection
@@ -87,6 +88,7 @@ class RedisStore:
             )
             for each in appends
         ]
+        failpoints.hit(failpoints.COMMIT_MIDDLE)
         answers = self._redis.call(entries + writes)[len(entries) :]
         return [None if answer == _WRITTEN else Behind(decode_head(answer) if answer else None) for answer in answers]
 

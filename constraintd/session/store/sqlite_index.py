@@ -13,6 +13,7 @@ sessions.
 
 from __future__ import annotations
 
+from constraintd import failpoints
 from constraintd.session.store.sqlite_schema import Connection
 from constraintd.session.store.sqlite_tables import trim_journal, write_pending
 from constraintd.session.store.sqlite_tail import Tail
@@ -77,6 +78,7 @@ class Index:
             if pending is not None:
                 size += write_pending(self._connection, session_id, pending)
             moved.append(session_id)
+        failpoints.hit(failpoints.COMMIT_MIDDLE)
         self._connection.execute("COMMIT")
         del self._waiting[-len(moved) :]
         self._tail.moved(moved)
