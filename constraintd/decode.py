@@ -136,7 +136,7 @@ class DecodeStream:
         if step.session_id in seen:
             raise StepInFlight(f"the batch has two steps of session {step.session_id.hex()}; send one, then the other")
         seen.add(step.session_id)
-        session = self._sessions.hot(step.session_id)
+        session = self._sessions.at_hand(step.session_id)
         if session is None or session.is_slow or session.step_seconds * len(step.tokens) > _SLICE_SECONDS:
             self._later(self._step_slowly(step))
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from constraintd.config import Limits
 from constraintd.envelope import Envelope, pack
@@ -11,7 +11,7 @@ from constraintd.replay import Hold, Replay
 from constraintd.session.log import fold_checked
 from constraintd.session.records import Origin, events_of, origin_of, record_of
 from constraintd.session.session import Identity, Session
-from constraintd.vocabulary.registry import VocabularyRegistry
+from constraintd.vocabulary.vocabulary import Vocabulary
 
 
 def exported(session: Session) -> bytes:
@@ -27,8 +27,9 @@ def exported(session: Session) -> bytes:
 class Importer:
     """Makes a session of an envelope."""
 
-    def __init__(self, vocabularies: VocabularyRegistry, replay: Replay, limits: Limits) -> None:
-        self._vocabularies = vocabularies
+    def __init__(self, find: Callable[[str], Awaitable[Vocabulary]], replay: Replay, limits: Limits) -> None:
+        """`find` gives a vocabulary by its fingerprint. Raises UnknownVocabulary."""
+        self._find = find
         self._replay = replay
         self._limits = limits
 
@@ -38,8 +39,12 @@ class Importer:
         Raises InvalidEnvelope, UnknownVocabulary and what compiling raises. What it gives raises InvalidEnvelope,
         ReplayDiverged where a token is refused now or another state comes out, and LimitExceeded.
         """
-        vocabulary = self._vocabularies.get(origin_of(envelope.records).vocabulary_id)
-        make_log = await self._replay.prepared(envelope.records, vocabulary, envelope.blobs.get, hold)
+        vocabulary = await self._find(origin_of(envelope.records).vocabulary_id)
+
+        async def blob(digest: bytes) -> bytes | None:
+            return envelope.blobs.get(digest)
+
+        make_log = await self._replay.prepared(envelope.records, vocabulary, blob, hold)
 
         def make() -> Session:
             log = make_log()

@@ -19,7 +19,7 @@ from constraintd.vocabulary.vocabulary import Vocabulary
 
 Hold = Callable[[str, GrammarRef], Awaitable[Lease]]
 """Holds a grammar of a vocabulary, compiled if need be."""
-Blob = Callable[[bytes], bytes | None]
+Blob = Callable[[bytes], Awaitable[bytes | None]]
 """A blob by its sha256; None if it is not there."""
 
 
@@ -58,6 +58,10 @@ class Replay:
         self._shelf = shelf
         self._limits = limits
 
+    def known(self, records: Sequence[bytes], vocabulary: Vocabulary) -> dict[SettingsRef, SessionSettings | None]:
+        """The settings that records name; None for those that would have to be made. Raises InvalidEnvelope."""
+        return {ref: self._shelf.find(vocabulary.fingerprint, ref) for ref in refs_in(records)}
+
     async def prepared(
         self, records: Sequence[bytes], vocabulary: Vocabulary, blob: Blob, hold: Hold
     ) -> Callable[[], Log]:
@@ -91,7 +95,7 @@ class Replay:
         return lambda: log_of(records, resolve)
 
     async def _planned(self, ref: SettingsRef, vocabulary: Vocabulary, blob: Blob, hold: Hold) -> _Planned:
-        source = SettingsSource.decode(self._named(ref.source, blob))
+        source = SettingsSource.decode(await self._named(ref.source, blob))
         plan = plan_constraint(source.constraint, self._limits)
         by_id = sum(grammar.read is None for grammar in plan.refs)
         if by_id != len(ref.grammars):
@@ -99,20 +103,20 @@ class Replay:
         left = iter(ref.grammars)
         leases = []
         for grammar in plan.refs:
-            needed = grammar if grammar.read is not None else self._kept(grammar.grammar_id, next(left), blob)
+            needed = grammar if grammar.read is not None else await self._kept(grammar.grammar_id, next(left), blob)
             leases.append(await hold(vocabulary.fingerprint, needed))
         return _Planned(source, plan, leases)
 
-    def _kept(self, grammar_id: str, digest: bytes, blob: Blob) -> GrammarRef:
+    async def _kept(self, grammar_id: str, digest: bytes, blob: Blob) -> GrammarRef:
         """A grammar that the constraint names by id, from its blob."""
-        data = self._named(digest, blob)
+        data = await self._named(digest, blob)
         grammar = grammar_of_bytes(data, max_bytes=self._limits.max_grammar_bytes)
         if grammar.grammar_id != grammar_id:
             raise InvalidEnvelope(f"settings: they name grammar {grammar_id[:80]}, kept is {grammar.grammar_id}")
         return GrammarRef(grammar_id, len(data), lambda: grammar)
 
-    def _named(self, digest: bytes, blob: Blob) -> bytes:
-        data = blob(digest)
+    async def _named(self, digest: bytes, blob: Blob) -> bytes:
+        data = await blob(digest)
         if data is None:
             raise InvalidEnvelope(f"settings: the blob {digest.hex()[:64]} that they were made from is missing")
         return data

@@ -39,6 +39,7 @@ from constraintd.revival import Revival
 from constraintd.session.store.store import SessionStore
 from constraintd.session.table import SessionTable, TableLimits
 from constraintd.session_calls import SessionCalls
+from constraintd.streams import Stopping, Streams
 from constraintd.translate import (
     FORMATS,
     compile_limits_of,
@@ -79,6 +80,7 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         self._compiler = GrammarCompiler(self._vocabularies, sandbox, limits)
         self._known = KnownSources()
         self._streams = 0
+        self._decoding = Streams()
         self._uploads = 0
         # Apart, so that slow openings can't hold up a slow step, nor the other way round. Compiling has its own.
         self._open_threads = ThreadPoolExecutor(4, "open")
@@ -96,6 +98,7 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
             ),
             self._revival.session,
             self._open_threads,
+            revive_at_once=self._revival.at_once,
         )
         self._calls = SessionCalls(self._sessions, self._uploaded, shelf, limits, self._open_threads)
 
@@ -104,6 +107,10 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         self._compiler.close()
         self._open_threads.shutdown(wait=False, cancel_futures=True)
         self._step_threads.shutdown(wait=False, cancel_futures=True)
+
+    def end_streams(self) -> None:
+        """Ends every Decode stream with UNAVAILABLE, once what it has read is answered."""
+        self._decoding.end()
 
     async def GetServerInfo(
         self, request: constraint_service_pb2.GetServerInfoRequest, context: Context
@@ -129,6 +136,8 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         try:
             upload = await read_upload(request_iterator, self._limits)
             vocabulary, created = await self._uploaded.register(upload)
+            if self._sessions.store.shared:  # the daemons beside this one take it from there
+                await self._sessions.keep_blobs(self._uploaded.upload(vocabulary.fingerprint)[1])
         finally:
             self._uploads -= 1
         return vocabulary_pb2.RegisterVocabularyResponse(vocabulary=vocabulary_message(vocabulary), created=created)
@@ -137,7 +146,7 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         self, request: vocabulary_pb2.GetVocabularyRequest, context: Context
     ) -> AsyncIterator[vocabulary_pb2.GetVocabularyResponse]:
         """Streams a vocabulary's token table."""
-        vocabulary = self._vocabularies.get(request.vocabulary_id)
+        vocabulary = await self._vocabulary(request.vocabulary_id)
         yield vocabulary_pb2.GetVocabularyResponse(vocabulary=vocabulary_message(vocabulary))
         table = await self._in_thread(lambda: pack_vocabulary(vocabulary))
         for begin in range(0, len(table), _TABLE_CHUNK):
@@ -150,8 +159,8 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         limits = compile_limits_of(request.limits, default_limits(self._limits))
         raw = request.grammar.SerializeToString(deterministic=True)
         known = self._known.find(raw)
+        await self._vocabulary(request.vocabulary_id)
         if known is None:
-            self._vocabularies.get(request.vocabulary_id)
             known = self._known.add(raw, await self._read(source_ref(request.grammar, self._limits)))
         compiled = await self._compile(request.vocabulary_id, known.grammar, context, limits)
         if known.answer is None:
@@ -241,9 +250,9 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         """Holds grammars within the call's deadline."""
 
         async def hold(vocabulary_id: str, ref: GrammarRef) -> Lease:
+            await self._vocabulary(vocabulary_id)
             if ref.read is None:
                 return self._compiler.get(vocabulary_id, ref.grammar_id)
-            self._vocabularies.get(vocabulary_id)
             return (await self._compile(vocabulary_id, await self._read(ref), context)).lease
 
         return hold
@@ -272,10 +281,11 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         self._streams += 1
         stream: DecodeStream | None = None
         try:
-            async for request in request_iterator:
+            requests = aiter(request_iterator)
+            while (request := await self._decoding.next(requests)) is not None:
                 kind = request.WhichOneof("message")
                 if stream is None:
-                    vocabulary = self._greet(request)
+                    vocabulary = await self._greet(request)
                     stream = DecodeStream(
                         vocabulary.fingerprint,
                         self._sessions,
@@ -291,15 +301,19 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
                 await stream.drain()
         except StreamGone:
             _log.debug("a Decode stream ended before its answers were sent")
+        except Stopping:
+            if stream is not None:
+                await stream.drain()
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the daemon is stopping; connect again")
         finally:
             self._streams -= 1
             if stream is not None:
                 stream.cancel()
 
-    def _greet(self, request: constraint_service_pb2.DecodeRequest) -> Vocabulary:
+    async def _greet(self, request: constraint_service_pb2.DecodeRequest) -> Vocabulary:
         if request.WhichOneof("message") != "hello":
             raise HelloExpected("the first message of a Decode stream is Hello; send it before any step_batch")
-        vocabulary = self._vocabularies.get(request.hello.vocabulary_id)
+        vocabulary = await self._vocabulary(request.hello.vocabulary_id)
         if request.hello.logits_width != vocabulary.logits_width:
             raise LogitsWidthMismatch(
                 f"Hello says {request.hello.logits_width} logits, vocabulary {vocabulary.fingerprint} was registered "
@@ -313,6 +327,10 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         directive = await step_kept(self._sessions, request.step, self._step_threads)
         failpoints.hit(failpoints.REPLY_BEFORE)
         return session_pb2.StepResponse(directive=directive_message(directive))
+
+    async def _vocabulary(self, vocabulary_id: str) -> Vocabulary:
+        """A vocabulary that was registered here or at a daemon on the same store. Raises UnknownVocabulary."""
+        return await self._uploaded.find(vocabulary_id, self._sessions.store.blob)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._open_threads, work)

@@ -19,7 +19,6 @@ from constraintd.engine.token_rules import FixedMask
 from constraintd.errors import InvalidField, TooLarge
 from constraintd.grammar.cache import Lease
 from constraintd.grammar.grammar_bytes import grammar_bytes
-from constraintd.grammar.honesty import verifier_of
 from constraintd.reasoning import reasoning_of
 from constraintd.sampler.checks import check_sampler_config
 from constraintd.sampler.config import DenyRanges, SamplerConfig
@@ -100,7 +99,7 @@ def settings_of(
         verifiers=tuple(
             Verifier(part_name(leases[ref].grammar), check)
             for ref in plan.eager
-            if (check := verifier_of(leases[ref].source)) is not None
+            if (check := leases[ref].verifier()) is not None
         ),
         seeded=source.seeded,
         pins=tuple(leases),

@@ -7,13 +7,18 @@ import hashlib
 import zlib
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from typing import TypeVar
 
 from constraintd.errors import InvalidEnvelope, UnknownVocabulary
 from constraintd.upload import Upload, upload_bytes, upload_of, vocabulary_of
 from constraintd.vocabulary.registry import VocabularyRegistry
 from constraintd.vocabulary.vocabulary import Vocabulary
 
+T = TypeVar("T")
 _MAX_UPLOAD_BYTES = 1 << 30
+
+Blob = Callable[[bytes], bytes | None]
+"""A blob of the store by its name; None if it is not there. Blocks."""
 
 
 class Vocabularies:
@@ -34,33 +39,55 @@ class Vocabularies:
         def read() -> tuple[Vocabulary, bytes]:
             return vocabulary_of(upload), zlib.compress(upload_bytes(upload), 1)
 
-        read_vocabulary, blob = await asyncio.get_running_loop().run_in_executor(self._threads, read)
+        read_vocabulary, blob = await self._in_thread(read)
         return await self._add(read_vocabulary, hashlib.sha256(blob).digest(), blob)
 
-    async def revive(self, fingerprint: str, digest: bytes, blob: Callable[[bytes], bytes | None]) -> Vocabulary:
-        """A vocabulary by its fingerprint, from the blob with its upload if it is not known here.
+    async def find(self, fingerprint: str, blob: Blob) -> Vocabulary:
+        """A vocabulary that is registered here, or that a daemon on the same store has kept there.
 
-        Raises UnknownVocabulary, InvalidEnvelope.
+        Raises UnknownVocabulary, InvalidEnvelope, StoreUnavailable.
         """
         try:
             return self.registry.get(fingerprint)
         except UnknownVocabulary:
-            data = blob(digest)
-            if data is None:
+            digest = await self._in_thread(lambda: blob(_note_of(fingerprint)))
+            if digest is None:
                 raise
+        return await self.revive(fingerprint, digest, blob)
+
+    async def revive(self, fingerprint: str, digest: bytes, blob: Blob) -> Vocabulary:
+        """A vocabulary by its fingerprint, from the blob with its upload if it is not known here.
+
+        Raises UnknownVocabulary, InvalidEnvelope, StoreUnavailable.
+        """
+        try:
+            return self.registry.get(fingerprint)
+        except UnknownVocabulary:
+            kept = await self._in_thread(lambda: blob(digest))
+            if kept is None:
+                raise
+            data = kept
 
         def read() -> Vocabulary:
             inflate = zlib.decompressobj()
             return vocabulary_of(upload_of(inflate.decompress(data, _MAX_UPLOAD_BYTES)))
 
-        found = await asyncio.get_running_loop().run_in_executor(self._threads, read)
+        found = await self._in_thread(read)
         if found.fingerprint != fingerprint:
             raise InvalidEnvelope(f"the kept upload of vocabulary {fingerprint} reads as {found.fingerprint}")
         return (await self._add(found, digest, data))[0]
 
-    def upload(self, fingerprint: str) -> tuple[bytes, bytes]:
-        """(sha256, compressed upload) of a registered vocabulary; both empty for one that came without."""
-        return self._uploads.get(fingerprint, (b"", b""))
+    def upload(self, fingerprint: str) -> tuple[bytes, dict[bytes, bytes]]:
+        """The name of the blob with a registered vocabulary's upload, and all blobs by which `revive` and `find` know
+        it again; empty for one that came without an upload.
+        """
+        if fingerprint not in self._uploads:
+            return b"", {}
+        digest, blob = self._uploads[fingerprint]
+        return digest, {digest: blob, _note_of(fingerprint): digest}
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def _add(self, vocabulary: Vocabulary, digest: bytes, blob: bytes) -> tuple[Vocabulary, bool]:
         held, created = self.registry.add(vocabulary)
@@ -68,3 +95,8 @@ class Vocabularies:
             self._uploads[held.fingerprint] = (digest, blob)
             await self._prepare(held)
         return held, created
+
+
+def _note_of(fingerprint: str) -> bytes:
+    """The name of the blob that tells under which name the upload is kept."""
+    return hashlib.sha256(b"upload of vocabulary " + fingerprint.encode()).digest()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -175,6 +176,14 @@ class LlguidanceMatcher:
         self._fed.append(token)
         self._legal = None
 
+    def consume_all(self, tokens: Sequence[int]) -> None:
+        """`consume` for each in turn: half the time where tokens are quick. Raises LimitExceeded."""
+        for begin in range(0, len(tokens), _REPLAYED_AT_ONCE):
+            if not self._matcher.consume_tokens(list(tokens[begin : begin + _REPLAYED_AT_ONCE])):
+                raise _gave_up(self._matcher)
+        self._fed.extend(tokens)
+        self._legal = None
+
     def consume_bytes(self, data: bytes) -> bool:
         """See ByteMatcher."""
         tokens = [self._trie.width + byte for byte in data]
@@ -220,9 +229,13 @@ class LlguidanceMatcher:
 
     def _legal_here(self) -> int:
         if self._legal is None:
-            # A copy: a dead end would leave it in an error state.
-            matcher = self._over_bytes().deep_copy()
+            # On the twin itself: a copy takes longer the longer the text is, 0.1 ms at 4,096 tokens.
+            matcher = self._over_bytes()
+            if self._twin is None:
+                matcher = matcher.deep_copy()
             self._legal = _legal_of(matcher, self._trie)
+            if not self._legal:
+                self._twin = None  # a dead end leaves it in an error state
         return self._legal
 
     def _over_bytes(self) -> LLMatcher:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from constraintd.engine.matcher import CompiledGrammar
+from constraintd.grammar.honesty import verifier_of
 from constraintd.grammar.sandbox_protocol import Refused
 from constraintd.grammar.source import Grammar
 
@@ -33,11 +34,18 @@ class Lease:
     `source` is what it was compiled from.
     """
 
-    __slots__ = ("__weakref__", "grammar", "source")
+    __slots__ = ("__weakref__", "_verifier", "grammar", "source")
 
     def __init__(self, grammar: CompiledGrammar, source: Grammar) -> None:
         self.grammar = grammar
         self.source = source
+        self._verifier: tuple[Callable[[bytes], str | None] | None] | None = None
+
+    def verifier(self) -> Callable[[bytes], str | None] | None:
+        """`verifier_of(source)`, made once: it takes 2 ms, four times as much as the rest of opening a session."""
+        if self._verifier is None:
+            self._verifier = (verifier_of(self.source),)
+        return self._verifier[0]
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 
 from constraintd.engine.llguidance_ import LlguidanceGrammar
@@ -28,10 +29,12 @@ def verifier_of(grammar: Grammar) -> Callable[[bytes], str | None] | None:
     if grammar.kind is not GrammarKind.JSON_SCHEMA:
         return None
     validator = SchemaValidator(grammar.texts[0], grammar.options, _SEARCH)
+    alone = threading.Lock()  # it counts its work, and all sessions of a grammar share it
 
     def check(text: bytes) -> str | None:
         try:
-            violation = validator.check(text)
+            with alone:
+                violation = validator.check(text)
         except ConstraintdError as error:
             return f"could not be checked: {error.message}"
         return None if violation is None else f"{violation.pointer or '/'}: {violation.message}"

@@ -10,6 +10,7 @@ here nothing in it needs logits, and draws are a function of seed and position.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from constraintd.constraint import Constraint, MaskView
 from constraintd.encoding import Reader, Writer
@@ -141,6 +142,41 @@ class SamplerState:
                 self._region = self._constraint.region()
             self._penalties.advance(token, self._region)
         return self.finish
+
+    def advance_all(self, tokens: Sequence[int], surprisals: Sequence[float]) -> None:
+        """`advance` over one token after the other, for a fold: most of what a token costs is shared by all.
+
+        Raises LimitExceeded; the state is then undefined.
+        """
+        ending = self._eog | self._stop_ids
+        quiet = len(tokens) if ending.isdisjoint(tokens) else next(i for i, t in enumerate(tokens) if t in ending)
+        output, match = self._scanner.append(
+            self._output, b"".join(map(self._settings.vocabulary.bytes_of, tokens[:quiet]))
+        )
+        # What may be a stop, or needs the mask at its own place, is looked at where it stands.
+        if match is not None or (self._mu is not None and 0 in surprisals):
+            quiet = 0
+        elif quiet:
+            self.position += quiet
+            self.finish = None
+            self._output = output
+            for surprisal in surprisals[:quiet] if self._mu is not None else ():
+                self._move_mu(surprisal)
+            self._consume_all(tokens[:quiet])
+        for token, surprisal in zip(tokens[quiet:], surprisals[quiet:], strict=True):
+            self.advance(token, surprisal)
+
+    def _consume_all(self, tokens: Sequence[int]) -> None:
+        """Moves constraint and statistics over tokens of which none is terminal."""
+        consume = self._constraint.consume
+        if self._settings.config.ngram_penalty is None and self._settings.config.window_penalty is None:
+            self._constraint.consume_all(tokens)
+            return
+        for token in tokens:
+            consume(token)
+            if self._penalties.needs_region:
+                self._region = self._constraint.region()
+            self._penalties.advance(token, self._region)
 
     def _move_mu(self, surprisal: float) -> None:
         mirostat = self._settings.config.mirostat

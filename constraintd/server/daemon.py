@@ -47,6 +47,10 @@ class Daemon:
                 ("grpc.max_receive_message_length", size),
                 ("grpc.max_send_message_length", size),
                 ("grpc.so_reuseport", 0),
+                # A proxy or client may ask every second whether this machine is still there; by gRPC's default a stream
+                # on which nothing happens for a while would be ended with "too many pings".
+                ("grpc.http2.min_ping_interval_without_data_ms", 1000),
+                ("grpc.keepalive_permit_without_calls", 1),
             ],
         )
         constraint_service_pb2_grpc.add_ConstraintServiceServicer_to_server(self._service, self._server)
@@ -74,8 +78,9 @@ class Daemon:
         return tuple(bound)
 
     async def stop(self) -> None:
-        """Turns NOT_SERVING, lets running calls finish for `drain_seconds`, then ends them."""
+        """Turns NOT_SERVING, ends streams, lets running calls finish for `drain_seconds`, then ends them."""
         await self._health.enter_graceful_shutdown()
+        self._service.end_streams()
         await self._server.stop(self._config.drain_seconds)
         if self._sweeping is not None:
             self._sweeping.cancel()

@@ -8,8 +8,11 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from constraintd import failpoints
 from constraintd.errors import ReplayDiverged
@@ -82,6 +85,40 @@ class Log:
             if len(self.requests) > _REMEMBERED_REQUESTS:
                 self.requests.popitem(last=False)
 
+    def step(self, token: int, surprisal: float, one_pass: bool) -> bool:
+        """Takes a step of one token behind one pass over one token, or behind none; False if that pass is not all that
+        was due, and nothing is taken.
+        """
+        passes = self.passes
+        if one_pass:
+            if passes.fed + 1 != self.input_length():
+                return False
+            passes.lengths.append(1)
+            passes.fed += 1
+        elif passes.fed:
+            passes.cut(0)
+        self.version += 1
+        self.last_step = len(self.tokens)
+        self.tokens.append(token)
+        self.surprisals.append(surprisal)
+        return True
+
+    def extend(self, tokens: NDArray[np.uint32], surprisals: NDArray[np.float32], *, one_pass: bool) -> None:
+        """Takes steps of one token each that come behind another such one.
+
+        `one_pass`: each, that one included, reports one forward pass, over one token; else none of them reports any.
+        """
+        count = len(tokens)
+        if not count:
+            return
+        self.version += count
+        if one_pass:
+            self.passes.lengths.extend([1] * count)
+            self.passes.fed += count
+        self.tokens.frombytes(tokens.tobytes())
+        self.surprisals.frombytes(surprisals.tobytes())
+        self.last_step = self.position - 1
+
     def _mark(self, mark: Mark) -> None:
         if self.marks and mark.prompt is None and mark.settings is self.marks[-1].settings:
             self._reseed(mark.position, mark.seed)
@@ -106,10 +143,12 @@ class Log:
         if last.seed == seed:
             return
         # The turn's own mark stays, so that its prompt does.
-        if last.position == position and last.prompt is None:
-            self.marks[-1] = replace(last, seed=seed)
-        else:
+        if last.position != position or last.prompt is not None:
             self.marks.append(Mark(position, last.settings, seed))
+        elif self.marks[-2].settings is last.settings and self.marks[-2].seed == seed:
+            del self.marks[-1]
+        else:
+            self.marks[-1] = replace(last, seed=seed)
 
     @property
     def position(self) -> int:
@@ -158,12 +197,34 @@ class Log:
 
 def fold(log: Log) -> SamplerState:
     """The state at the log's end. Raises LimitExceeded."""
-    return _fold(log, lambda _state, _token: None)
+    opening, *later = log.marks
+    state = SamplerState.start(opening.settings.sampling, opening.prompt or ())
+    end = len(log.tokens) - failpoints.bug(failpoints.BUG_FOLD)
+    begin = 0
+    for mark in later:
+        state.advance_all(log.tokens[begin : mark.position], log.surprisals[begin : mark.position])
+        state = changed(state, mark)
+        begin = mark.position
+    state.advance_all(log.tokens[begin:end], log.surprisals[begin:end])
+    return state
 
 
 def fold_checked(log: Log) -> SamplerState:
     """The same, for a log from elsewhere: raises ReplayDiverged for a token that may not come where it stands."""
-    return _fold(log, _check)
+    opening, *later = log.marks
+    state = SamplerState.start(opening.settings.sampling, opening.prompt or ())
+    marks = iter(later)
+    mark = next(marks, None)
+    for index, (token, surprisal) in enumerate(zip(log.tokens, log.surprisals, strict=True)):
+        while mark is not None and mark.position == index:
+            state = changed(state, mark)
+            mark = next(marks, None)
+        _check(state, token)
+        state.advance(token, surprisal)
+    while mark is not None:
+        state = changed(state, mark)
+        mark = next(marks, None)
+    return state
 
 
 def _check(state: SamplerState, token: int) -> None:
@@ -176,24 +237,6 @@ def _check(state: SamplerState, token: int) -> None:
     byte = token >> 3
     if not (byte < len(here.dense) and here.dense[byte] >> (token & 7) & 1):
         raise ReplayDiverged(f"token {token} at position {state.position} is refused now", position=state.position)
-
-
-def _fold(log: Log, check: Callable[[SamplerState, int], None]) -> SamplerState:
-    opening, *later = log.marks
-    state = SamplerState.start(opening.settings.sampling, opening.prompt or ())
-    marks = iter(later)
-    mark = next(marks, None)
-    tokens = log.tokens[:-1] if failpoints.bug(failpoints.BUG_FOLD) else log.tokens
-    for index, (token, surprisal) in enumerate(zip(tokens, log.surprisals, strict=False)):
-        while mark is not None and mark.position == index:
-            state = changed(state, mark)
-            mark = next(marks, None)
-        check(state, token)
-        state.advance(token, surprisal)
-    while mark is not None:
-        state = changed(state, mark)
-        mark = next(marks, None)
-    return state
 
 
 def changed(state: SamplerState, mark: Mark) -> SamplerState:

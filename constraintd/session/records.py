@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from constraintd.encoding import Reader, Writer
@@ -27,9 +27,11 @@ from constraintd.session.events import (
     Turned,
 )
 from constraintd.session.log import Log, Mark
+from constraintd.session.step_records import OTHER, WITH_ONE_PASS, read_step, read_steps
 
 _OPENED, _ACCEPTED, _TRUNCATED, _RECONFIGURED, _TURNED, _FINISHED, _FED = range(1, 8)
-_WITH_SETTINGS = (_OPENED, _RECONFIGURED, _TURNED)
+_WITH_SETTINGS = frozenset(bytes([kind]) for kind in (_OPENED, _RECONFIGURED, _TURNED))
+_MANY = 64  # records: reading fewer at once takes longer than one by one
 
 Resolve = Callable[[SettingsRef, tuple[int, ...]], SessionSettings]
 """Settings by what names them and the prompt of the turn that they begin in."""
@@ -101,25 +103,35 @@ def is_finish(record: bytes) -> bool:
     return record[:1] == bytes([_FINISHED])
 
 
-def refs_in(records: Iterable[bytes]) -> list[SettingsRef]:
+def refs_in(records: Sequence[bytes]) -> list[SettingsRef]:
     """The settings that the records name, each once. Raises InvalidEnvelope."""
     found: dict[SettingsRef, None] = {}
-    for index, record in enumerate(records):
-        if record and record[0] in _WITH_SETTINGS:
-            reader = Reader(record, f"records[{index}]")
-            if reader.unsigned() == _OPENED:
-                reader.text(), reader.data(), reader.data()
-            found[_read_ref(reader)] = None
+    for index in [at for at, record in enumerate(records) if record[:1] in _WITH_SETTINGS]:
+        reader = Reader(records[index], f"records[{index}]")
+        if reader.unsigned() == _OPENED:
+            reader.text(), reader.data(), reader.data()
+        found[_read_ref(reader)] = None
     return list(found)
 
 
 def log_of(records: Iterable[bytes], resolve: Resolve) -> Log:
     """The log that the records come to. Raises InvalidEnvelope, and what `resolve` raises."""
+    records = tuple(records)
     log = Log()
-    for index, record in enumerate(records):
-        reader = Reader(record, f"records[{index}]")
-        log.apply(_event_of(reader, log, resolve))
-        reader.end()
+    steps = read_steps(records) if len(records) >= _MANY else None
+    at = 0
+    while at < len(records):
+        step = read_step(records[at]) if at else None
+        if step is None or not log.step(*step):
+            reader = Reader(records[at], f"records[{at}]")
+            log.apply(_event_of(reader, log, resolve))
+            reader.end()
+        at += 1
+        if steps is not None and steps.kinds[at - 1] != OTHER:
+            end = steps.end_of_run(at - 1)
+            one_pass = bool(steps.kinds[at - 1] == WITH_ONE_PASS)
+            log.extend(steps.tokens[at:end], steps.surprisals[at:end], one_pass=one_pass)
+            at = end
     if not log.marks:
         raise Reader(b"", "records").error("there is no opening")
     return log

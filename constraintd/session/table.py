@@ -8,7 +8,6 @@ its last append was written. The next call revives it from the store.
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -23,14 +22,20 @@ from constraintd.errors import (
     StoreUnavailable,
     UnknownSession,
 )
+from constraintd.session.hot import HotSessions
 from constraintd.session.records import Origin, events_of, is_finish, origin_of, record_of
 from constraintd.session.session import Pending, Session
 from constraintd.session.store.store import Append, Head, SessionStore, Stored
 
 T = TypeVar("T")
 Revive = Callable[[bytes, Stored], Awaitable[Session]]
+ReviveAtOnce = Callable[[bytes, Stored], Session | None]
+"""The same without waiting for anything; None for a session that may take longer than a moment."""
 _KEPT_SECONDS = 1800.0
 """For so long a blob need not be put again: a store keeps one that no session names for an hour."""
+_SHORT_LOG = 64  # records
+_DAEMONS = 16
+"""Each daemon on a shared store takes so much of the room that is left before it counts again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,26 +73,51 @@ class SessionTable:
         revive: Revive,
         threads: Executor,
         *,
+        revive_at_once: ReviveAtOnce = lambda _id, _stored: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.store = store
+        self._revive_at_once = revive_at_once
         self._limits = limits
         self._revive = revive
         self._threads = threads
         self._clock = clock
-        self._hot: dict[bytes, Session] = {}
-        self._bytes: dict[bytes, int] = {}
-        self._doubtful: set[bytes] = set()
+        self._hot = HotSessions(limits.hot_bytes)
         self._reviving: dict[bytes, asyncio.Task[Session]] = {}
         self._blobs: dict[bytes, float] = {}
-        self._lock = threading.Lock()
-        self._revived = self._passivated = 0
+        self._room = 0  # sessions that may be opened before they are counted again
+        self._revived = 0
 
     # --- finding ---
 
     def hot(self, session_id: bytes) -> Session | None:
         """The copy in memory, if there is one that may be used."""
-        return None if session_id in self._doubtful else self._hot.get(session_id)
+        return None if self._hot.is_doubtful(session_id) else self._hot.find(session_id)
+
+    def at_hand(self, session_id: bytes) -> Session | None:
+        """The copy in memory; if there is none, one that is revived right here, where that takes a moment only.
+
+        Raises StoreUnavailable, and what folding raises.
+        """
+        session = self.hot(session_id)
+        if (
+            session is not None
+            or not self.store.quick
+            or self._hot.is_doubtful(session_id)
+            or session_id in self._reviving
+        ):
+            return session
+        head = self.store.head(session_id)
+        if head is None or head.version > _SHORT_LOG:
+            return None
+        stored = self.store.load(session_id)
+        if stored is None:
+            return None
+        failpoints.hit(failpoints.REVIVE_MIDDLE)
+        session = self._revive_at_once(session_id, stored)
+        if session is not None:
+            self._revived_as(session)
+        return session
 
     async def get(self, session_id: bytes) -> Session:
         """The session, revived if need be.
@@ -97,7 +127,7 @@ class SessionTable:
         session = self.hot(session_id)
         if session is not None:
             return session
-        if session_id in self._doubtful:
+        if self._hot.is_doubtful(session_id):
             await self.revalidate(session_id)
             return await self.get(session_id)
         task = self._reviving.get(session_id)
@@ -115,22 +145,20 @@ class SessionTable:
 
     async def revalidate(self, session_id: bytes) -> bool:
         """Whether the hot copy is what the store has; if not, it is dropped."""
-        session = self._hot.get(session_id)
+        session = self._hot.find(session_id)
         head = await self._store_call(lambda: self.store.head(session_id))
         if session is not None and head == session.head:
-            self._doubtful.discard(session_id)
+            self._hot.trust(session_id)
             return True
         self.drop(session_id)
         return False
 
     async def find(self, session_id: bytes, request_digest: bytes) -> Session | None:
         """The session that this very request opened, if any. Raises AlreadyExists if another one did."""
-        session = self.hot(session_id)
-        if session is None:
-            try:
-                session = await self.get(session_id)
-            except UnknownSession:
-                return None
+        try:
+            session = await self.fresh(session_id)
+        except UnknownSession:
+            return None
         return _same(session, request_digest)
 
     async def as_of(self, session_id: bytes, version: int) -> Session:
@@ -150,16 +178,20 @@ class SessionTable:
             raise UnknownSession(session_id)
         failpoints.hit(failpoints.REVIVE_MIDDLE)
         session = await self._revive(session_id, stored)
-        self._heat(session)
-        self._revived += 1
+        self._revived_as(session)
         return session
+
+    def _revived_as(self, session: Session) -> None:
+        self._hot.make_room()
+        self._hot.add(session)
+        self._revived += 1
 
     # --- keeping ---
 
-    async def add(self, session: Session, origin: Origin, upload: bytes) -> Session:
+    async def add(self, session: Session, origin: Origin, blobs: Mapping[bytes, bytes]) -> Session:
         """Keeps a new session, or gives the one that the same request has opened meanwhile.
 
-        `upload` is the blob that `origin` names. Raises AlreadyExists, LimitReached, StoreUnavailable.
+        `blobs` are those of its vocabulary. Raises AlreadyExists, LimitReached, StoreUnavailable.
         """
         identity = session.identity
         events = list(events_of(session.log))
@@ -167,11 +199,10 @@ class SessionTable:
         session.log.version = len(records)
         settings = list({id(mark.settings): mark.settings for mark in session.log.marks}.values())
         named = [digest for one in settings for digest in one.blobs]
-        if origin.vocabulary_blob:
-            named.append(origin.vocabulary_blob)
+        named += blobs
 
         def create() -> Stored | None:
-            self._put_blobs({origin.vocabulary_blob: upload} if upload else {})
+            self._put_blobs(blobs)
             for one in settings:
                 self._put_blobs(one.blobs)
             failpoints.hit(failpoints.CREATE_BEFORE)
@@ -181,7 +212,7 @@ class SessionTable:
 
         taken = await self._store_call(create)
         if taken is None:
-            self._heat(session)
+            self._hot.add(session)
             return session
         if origin_of(taken.records).request_digest != identity.request_digest:
             raise _taken(identity.session_id)
@@ -203,12 +234,12 @@ class SessionTable:
         except StoreUnavailable as error:
             for pending in pendings:
                 # It may have been written all the same: the copy is asked about before it is used again.
-                self._doubtful.add(pending.session.identity.session_id)
+                self._hot.doubt(pending.session.identity.session_id)
                 pending.abort()
             return [error] * len(pendings)
         except BaseException:
             for pending in pendings:
-                self._doubtful.add(pending.session.identity.session_id)
+                self._hot.doubt(pending.session.identity.session_id)
                 pending.abort()
             raise
         kept: list[StaleCopy | ConstraintdError | None] = []
@@ -253,6 +284,10 @@ class SessionTable:
         self.drop(session_id)
         return await self._store_call(lambda: self.store.delete(session_id))
 
+    async def keep_blobs(self, blobs: Mapping[bytes, bytes]) -> None:
+        """Keeps blobs for an hour, or for as long as a session names them. Raises StoreUnavailable."""
+        await self._store_call(lambda: self._put_blobs(blobs))
+
     def _put_blobs(self, blobs: Mapping[bytes, bytes]) -> None:
         now = self._clock()
         fresh = {d: blob for d, blob in blobs.items() if now - self._blobs.get(d, -1e18) > _KEPT_SECONDS}
@@ -262,90 +297,70 @@ class SessionTable:
 
     # --- room ---
 
-    def _heat(self, session: Session) -> None:
-        session_id = session.identity.session_id
-        self._hot[session_id] = session
-        self._bytes[session_id] = byte_size(session)
-        self._doubtful.discard(session_id)
-
     def drop(self, session_id: bytes) -> None:
         """Forgets the copy in memory."""
-        self._hot.pop(session_id, None)
-        self._bytes.pop(session_id, None)
-        self._doubtful.discard(session_id)
+        self._hot.drop(session_id)
 
     async def check_room(self) -> None:
         """Raises LimitReached if a new session would not fit, before work is spent on it."""
+        if not self._room:
+            await self._count_room()
+        self._room -= 1
+        if not self._hot.make_room():
+            raise LimitReached(
+                "bytes of memory for sessions", limit=self._limits.hot_bytes, remedy="try again in a moment"
+            )
+
+    async def _count_room(self) -> None:
+        """How many may be opened before the store is asked again: it takes milliseconds to count 100,000."""
         kept = (await self._store_call(self.store.statistics)).sessions
         if kept >= self._limits.sessions:
             await self.sweep()
             kept = (await self._store_call(self.store.statistics)).sessions
         if kept >= self._limits.sessions:
             raise LimitReached("sessions", limit=self._limits.sessions, remedy="close finished ones or try again later")
-        self._make_room()
-
-    def _make_room(self) -> None:
-        """Drops the copies that were stepped longest ago until the budget holds. Raises LimitReached if it can't."""
-        spent = sum(self._bytes.values())
-        if spent < self._limits.hot_bytes:
-            return
-        for session_id, session in sorted(self._hot.items(), key=lambda entry: entry[1].last_step):
-            if not session.is_busy:
-                spent -= self._bytes[session_id]
-                self._passivate(session_id)
-            if spent < self._limits.hot_bytes * 0.9:
-                return
-        if spent >= self._limits.hot_bytes:
-            raise LimitReached(
-                "bytes of memory for sessions", limit=self._limits.hot_bytes, remedy="try again in a moment"
-            )
-
-    def _passivate(self, session_id: bytes) -> None:
-        failpoints.hit(failpoints.PASSIVATE_MIDDLE)
-        self.drop(session_id)
-        self._passivated += 1
+        room = self._limits.sessions - kept
+        self._room = -(-room // _DAEMONS) if self.store.shared else room
 
     async def sweep(self) -> None:
         """Forgets expired sessions, and drops the copies of those that have not been stepped for a while."""
-        for session_id in await self._store_call(lambda: self.store.expire(self._limits.idle_seconds)):
+        loop = asyncio.get_running_loop()
+        # Never on the loop: thousands may expire at once.
+        for session_id in await loop.run_in_executor(self._threads, self.store.expire, self._limits.idle_seconds):
             self.drop(session_id)
-        oldest = self._clock() - self._limits.passive_seconds
-        for session_id, session in list(self._hot.items()):
-            if session.last_step < oldest and not session.is_busy:
-                self._passivate(session_id)
+        self._hot.passivate_idle(self._clock() - self._limits.passive_seconds)
 
     async def page(self, after: bytes, size: int) -> tuple[list[tuple[bytes, Session | Head]], bytes]:
         """At most `size` sessions by ascending id, past `after`, and where the next page begins (b"": the end).
 
-        Of a session that is not hot, its head.
+        Of a session that is not hot, or not any more as the store has it, its head.
         """
 
         def read() -> list[tuple[bytes, Session | Head]]:
             ids = self.store.page(after, size + 1)
-            known = ((each, self._hot.get(each) or self.store.head(each)) for each in ids)
+            known = ((each, self._listed(each)) for each in ids)
             return [(each, found) for each, found in known if found is not None]
 
         found = await self._store_call(read)
         chosen = found[:size]
         return chosen, chosen[-1][0] if len(found) > size else b""
 
+    def _listed(self, session_id: bytes) -> Session | Head | None:
+        session = self.hot(session_id)
+        if session is not None and not self.store.shared:
+            return session
+        head = self.store.head(session_id)
+        return session if session is not None and session.head == head else head
+
     def statistics(self) -> Statistics:
         """How full it is."""
         kept = self.store.statistics().sessions
-        return Statistics(kept, len(self._hot), self._limits.sessions, self._revived, self._passivated)
+        return Statistics(kept, len(self._hot), self._limits.sessions, self._revived, self._hot.passivated)
 
     async def _store_call(self, call: Callable[[], T]) -> T:
         if self.store.quick:
             return call()
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
-
-
-def byte_size(session: Session) -> int:
-    """About how many bytes a hot session takes: a matcher some 210 KB, full n-gram statistics a megabyte."""
-    sampling = session.log.settings.sampling
-    statistics = 1_000_000 if sampling.config.ngram_penalty is not None else 0
-    prompt = sum(len(mark.prompt or ()) for mark in session.log.turns())
-    return 20_000 + 210_000 * len(sampling.parts) + statistics + 16 * session.position + 36 * prompt
 
 
 def _append_of(pending: Pending) -> Append:
