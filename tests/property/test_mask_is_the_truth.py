@@ -7,6 +7,7 @@ Brzozowski derivatives (J. ACM 11, 1964). What is accepted is what a session tak
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 
 import pytest
 from hypothesis import given, settings
@@ -59,7 +60,7 @@ class Regex:
         inner = [part.pattern() for part in self.parts]
         if self.kind == "then":
             return f"({inner[0]})({inner[1]})"
-        return f"({inner[0]}|{inner[1]})" if self.kind == "either" else f"({inner[0]})*"
+        return f"({'|'.join(inner)})" if self.kind == "either" else f"({inner[0]})*"
 
     def nullable(self) -> bool:
         if self.kind == "then":
@@ -76,7 +77,7 @@ class Regex:
             rest = then(first.after(letter), second)
             return either(rest, second.after(letter)) if first.nullable() else rest
         if self.kind == "either":
-            return either(self.parts[0].after(letter), self.parts[1].after(letter))
+            return reduce(either, (part.after(letter) for part in self.parts))
         return then(self.parts[0].after(letter), self) if self.kind == "star" else NEVER
 
 
@@ -92,9 +93,10 @@ def then(first: Regex, second: Regex) -> Regex:
 
 
 def either(first: Regex, second: Regex) -> Regex:
-    if first == NEVER or first == second:
-        return second
-    return first if second == NEVER else Regex("either", parts=(first, second))
+    # Each alternative once: without that, derivatives of nested stars grow without bound (Brzozowski 1964).
+    found = [part for each in (first, second) for part in (each.parts if each.kind == "either" else (each,))]
+    parts = tuple(dict.fromkeys(part for part in found if part != NEVER))
+    return parts[0] if len(parts) == 1 else Regex("either", parts=parts) if parts else NEVER
 
 
 letters = st.sets(st.sampled_from(ALPHABET), min_size=1).map(lambda s: Regex("letters", letters="".join(sorted(s))))
