@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from constraintd import failpoints
 from constraintd.errors import InvalidField, ReplayDiverged, SessionFinished, StepInFlight
@@ -91,7 +91,8 @@ class Pending:
     """A log of its own where the change rewrites more than the end; None: the events go behind the present one."""
     settings: SessionSettings | None = None
     """Settings that begin with it."""
-    began: float = field(default_factory=time.perf_counter)
+    step_seconds: float | None = None
+    """Of one token, computing alone: neither waiting for the rest of its batch nor for the store."""
 
     def commit(self) -> Directive:
         """The session stands there now."""
@@ -126,10 +127,10 @@ class Session:
         self.epoch = secrets.randbits(64) if epoch is None else epoch
         self.last_step = time.monotonic()
         self._busy = threading.Lock()
-        began = time.perf_counter()
+        began = time.thread_time()
         self._state: SamplerState | None = fold(log)
         self.directive = directive_of(self._state, log)
-        self.step_seconds = time.perf_counter() - began  # of one token of the last step: tells slow from quick
+        self.step_seconds = time.thread_time() - began  # of one token of the last step: tells slow from quick
         outcome = self.directive.outcome
         if isinstance(outcome, Finish) and log.finish is None and not log.position:
             log.apply(Finished(outcome))
@@ -222,7 +223,7 @@ class Session:
             check_unfinished(self.finish)
             check_surprisals(surprisals)
             self.log.passes.checked(passes, self.log.input_length())
-            began = time.perf_counter()
+            began = time.thread_time()
             state = self._advanced(tokens, surprisals)
             directive = directive_of(state, self.log, tokens)
             events: tuple[Event, ...] = (Accepted(tuple(tokens), tuple(surprisals), tuple(passes)),)
@@ -230,7 +231,8 @@ class Session:
                 events = (*events, Finished(directive.outcome))
             head = Head(self.epoch, self.log.version + len(events), self.position + len(tokens))
             keep()
-            return Pending(self, events, head, directive, state, began=began)
+            seconds = (time.thread_time() - began) / len(tokens)
+            return Pending(self, events, head, directive, state, step_seconds=seconds)
 
     def _advanced(self, tokens: Sequence[int], surprisals: Sequence[float]) -> SamplerState:
         """The state behind `tokens`, which is the session's only once they are in the log."""
@@ -363,9 +365,8 @@ class Session:
         self.directive = pending.directive
         self.epoch = pending.head.epoch
         self.last_step = time.monotonic()
-        accepted = next((len(event.tokens) for event in pending.events if isinstance(event, Accepted)), 0)
-        if accepted:
-            self.step_seconds = (time.perf_counter() - pending.began) / accepted
+        if pending.step_seconds is not None:
+            self.step_seconds = pending.step_seconds
 
     def _folded(self) -> SamplerState:
         """The state at the session's position, folded from the log if it was dropped. Raises LimitExceeded."""
