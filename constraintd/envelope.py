@@ -64,4 +64,7 @@ def unpack(data: bytes) -> Envelope:
     records = tuple(reader.data() for _ in range(reader.count()))
     state = reader.data()
     reader.end()
-    return Envelope(session_id, {hashlib.sha256(blob).digest(): blob for blob in blobs}, records, state)
+    digests = [hashlib.sha256(blob).digest() for blob in blobs]
+    if digests != sorted(set(digests)):
+        raise reader.error("the blobs are not in order, or one stands twice")
+    return Envelope(session_id, dict(zip(digests, blobs, strict=True)), records, state)

@@ -15,13 +15,18 @@ from constraintd.vocabulary.vocabulary import Vocabulary
 
 
 def exported(session: Session) -> bytes:
-    """The session's envelope. Raises StepInFlight, LimitExceeded."""
+    """The session's envelope, as bytes. Raises StepInFlight, LimitExceeded."""
+    return pack(envelope_of(session))
+
+
+def envelope_of(session: Session) -> Envelope:
+    """The session's envelope: equal sessions have equal ones. Raises StepInFlight, LimitExceeded."""
     log, state = session.snapshot()
     blobs = {digest: blob for mark in log.marks for digest, blob in mark.settings.blobs.items()}
     # Neither where its vocabulary's upload is kept nor which call opened it travels: the same session, the same bytes.
     origin = Origin(session.identity.vocabulary.fingerprint, b"", b"")
     records = tuple(record_of(event, origin) for event in events_of(log))
-    return pack(Envelope(session.identity.session_id, blobs, records, state))
+    return Envelope(session.identity.session_id, blobs, records, state)
 
 
 class Importer:
@@ -60,6 +65,11 @@ class Importer:
                     "from the exporting one's; import it where the versions are the same (GetServerInfo.components)",
                     position=log.position,
                 )
-            return Session(Identity(envelope.session_id, vocabulary, digest), log)
+            session = Session(Identity(envelope.session_id, vocabulary, digest), log)
+            if envelope_of(session) != envelope:
+                raise InvalidEnvelope(
+                    "envelope: it says the same in another way than ExportSession, or holds more; give what that gave"
+                )
+            return session
 
         return make
