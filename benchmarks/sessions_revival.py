@@ -158,7 +158,7 @@ class _Daemon:
         registry.add(vocabulary)
         self._compiler = GrammarCompiler(registry, NoSandbox(), limits)
         self._threads = ThreadPoolExecutor(4)
-        vocabularies = Vocabularies(registry, self._compiler.prepare, self._threads)
+        vocabularies = Vocabularies(registry, self._compiler.prepare, store.blob, self._threads)
         shelf = SettingsShelf()
         revival = Revival(store, vocabularies, Replay(shelf, limits), self._hold, self._threads)
         bounds = TableLimits(limits.max_sessions, limits.max_hot_session_bytes, limits.session_idle_seconds, 60.0)

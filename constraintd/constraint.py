@@ -96,16 +96,9 @@ class Constraint:
 
     @classmethod
     def resumed(cls, specs: Sequence[PartSpec], cached: Constraint, vocabulary: Vocabulary) -> Constraint:
-        """Each part where `cached` has it, every other at its start; `cached` stays as it is.
-
-        A part of `cached` is taken over at most once, in order: where a grammar is named once more than before, one of
-        them starts anew.
-        """
-        left = list(zip(cached._specs, cached._matchers, strict=True))
-        matchers: list[Matcher] = []
-        for spec in specs:
-            found = next((i for i, (other, _) in enumerate(left) if other.identity == spec.identity), None)
-            matchers.append(spec.start() if found is None else left.pop(found)[1].fork())
+        """Each part where `cached` has it (see `carried`), every other at its start; `cached` stays as it is."""
+        pairs = zip(specs, carried(cached._specs, specs), strict=True)
+        matchers = [spec.start() if old is None else cached._matchers[old].fork() for spec, old in pairs]
         return cls(specs, matchers, vocabulary)
 
     @property
@@ -245,6 +238,22 @@ class Constraint:
                 matcher.fill_mask(other)
                 np.bitwise_and(words, other, out=words)
         return words
+
+
+def carried(old: Sequence[PartSpec], new: Sequence[PartSpec]) -> list[int | None]:
+    """For each new part the index of the old one whose place it takes over; None: it starts anew.
+
+    An old part is taken over at most once, in order: where a grammar is named once more than before, one of them starts
+    anew.
+    """
+    left = list(enumerate(part.identity for part in old))
+    pairs: list[int | None] = []
+    for part in new:
+        found = next((entry for entry in left if entry[1] == part.identity), None)
+        if found is not None:
+            left.remove(found)
+        pairs.append(None if found is None else found[0])
+    return pairs
 
 
 def is_asleep(matcher: Matcher) -> bool:

@@ -69,19 +69,14 @@ class Replay:
 
         Raises InvalidEnvelope and what compiling raises; what it gives raises InvalidEnvelope and LimitExceeded.
         """
-        made: dict[SettingsRef, SessionSettings] = {}
-        planned: dict[SettingsRef, _Planned] = {}
-        for ref in refs_in(records):
-            known = self._shelf.find(vocabulary.fingerprint, ref)
-            if known is None:
-                planned[ref] = await self._planned(ref, vocabulary, blob, hold)
-            else:
-                made[ref] = known
+        known = self.known(records, vocabulary)
+        planned = {ref: await self._planned(ref, vocabulary, blob, hold) for ref, made in known.items() if made is None}
         room = self._limits.max_prompt_tokens
 
         def resolve(ref: SettingsRef, prompt: tuple[int, ...]) -> SessionSettings:
-            if ref in made:
-                return made[ref]
+            made = known[ref]
+            if made is not None:
+                return made
             found = planned[ref]
             try:
                 checked_prompt("prompt", prompt, vocabulary, room)

@@ -70,7 +70,7 @@ class Revival:
         if session is not None:
             return session
         origin = origin_of(stored.records)
-        vocabulary = await self._vocabularies.revive(origin.vocabulary_id, origin.vocabulary_blob, self._store.blob)
+        vocabulary = await self._vocabularies.revive(origin.vocabulary_id, origin.vocabulary_blob)
         make_log = await self._replay.prepared(stored.records, vocabulary, self._blob, self._hold)
         identity = Identity(session_id, vocabulary, origin.request_digest)
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._folded, identity, make_log, stored)

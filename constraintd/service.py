@@ -85,7 +85,7 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         # Apart, so that slow openings can't hold up a slow step, nor the other way round. Compiling has its own.
         self._open_threads = ThreadPoolExecutor(4, "open")
         self._step_threads = ThreadPoolExecutor(4, "step")
-        self._uploaded = Vocabularies(self._vocabularies, self._compiler.prepare, self._open_threads)
+        self._uploaded = Vocabularies(self._vocabularies, self._compiler.prepare, store.blob, self._open_threads)
         shelf = SettingsShelf()
         self._revival = Revival(store, self._uploaded, Replay(shelf, limits), self._hold_for_long, self._open_threads)
         self._sessions = SessionTable(
@@ -146,7 +146,7 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         self, request: vocabulary_pb2.GetVocabularyRequest, context: Context
     ) -> AsyncIterator[vocabulary_pb2.GetVocabularyResponse]:
         """Streams a vocabulary's token table."""
-        vocabulary = await self._vocabulary(request.vocabulary_id)
+        vocabulary = await self._uploaded.find(request.vocabulary_id)
         yield vocabulary_pb2.GetVocabularyResponse(vocabulary=vocabulary_message(vocabulary))
         table = await self._in_thread(lambda: pack_vocabulary(vocabulary))
         for begin in range(0, len(table), _TABLE_CHUNK):
@@ -159,7 +159,7 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         limits = compile_limits_of(request.limits, default_limits(self._limits))
         raw = request.grammar.SerializeToString(deterministic=True)
         known = self._known.find(raw)
-        await self._vocabulary(request.vocabulary_id)
+        await self._uploaded.find(request.vocabulary_id)
         if known is None:
             known = self._known.add(raw, await self._read(source_ref(request.grammar, self._limits)))
         compiled = await self._compile(request.vocabulary_id, known.grammar, context, limits)
@@ -250,7 +250,7 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         """Holds grammars within the call's deadline."""
 
         async def hold(vocabulary_id: str, ref: GrammarRef) -> Lease:
-            await self._vocabulary(vocabulary_id)
+            await self._uploaded.find(vocabulary_id)
             if ref.read is None:
                 return self._compiler.get(vocabulary_id, ref.grammar_id)
             return (await self._compile(vocabulary_id, await self._read(ref), context)).lease
@@ -313,7 +313,7 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
     async def _greet(self, request: constraint_service_pb2.DecodeRequest) -> Vocabulary:
         if request.WhichOneof("message") != "hello":
             raise HelloExpected("the first message of a Decode stream is Hello; send it before any step_batch")
-        vocabulary = await self._vocabulary(request.hello.vocabulary_id)
+        vocabulary = await self._uploaded.find(request.hello.vocabulary_id)
         if request.hello.logits_width != vocabulary.logits_width:
             raise LogitsWidthMismatch(
                 f"Hello says {request.hello.logits_width} logits, vocabulary {vocabulary.fingerprint} was registered "
@@ -327,10 +327,6 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         directive = await step_kept(self._sessions, request.step, self._step_threads)
         failpoints.hit(failpoints.REPLY_BEFORE)
         return session_pb2.StepResponse(directive=directive_message(directive))
-
-    async def _vocabulary(self, vocabulary_id: str) -> Vocabulary:
-        """A vocabulary that was registered here or at a daemon on the same store. Raises UnknownVocabulary."""
-        return await self._uploaded.find(vocabulary_id, self._sessions.store.blob)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._open_threads, work)

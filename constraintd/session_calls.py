@@ -31,7 +31,6 @@ from constraintd.translate import directive_message, session_id_of, session_mess
 from constraintd.translate_sampler import sampler_config_message
 from constraintd.v1 import session_pb2
 from constraintd.vocabularies import Vocabularies
-from constraintd.vocabulary.vocabulary import Vocabulary
 
 _DEFAULT_PAGE = 100
 _MAX_PAGE = 1000
@@ -54,7 +53,7 @@ class SessionCalls:
         self._shelf = shelf
         self._limits = limits
         self._threads = threads
-        self._importer = Importer(self._vocabulary, Replay(shelf, limits), limits)
+        self._importer = Importer(vocabularies.find, Replay(shelf, limits), limits)
 
     async def open(self, request: session_pb2.OpenSessionRequest, hold: Hold) -> session_pb2.OpenSessionResponse:
         """Opens a session, or finds the one that the same request has opened."""
@@ -63,7 +62,7 @@ class SessionCalls:
         session = await self._sessions.find(session_id, digest)
         if session is None:
             await self._sessions.check_room()
-            vocabulary = await self._vocabulary(request.vocabulary_id)
+            vocabulary = await self._vocabularies.find(request.vocabulary_id)
             plan, leases = await self._planned(request.constraint, request.vocabulary_id, hold)
             opened = await self._in_thread(
                 lambda: build_session(request, digest, vocabulary, plan, leases, self._limits, self._shelf)
@@ -247,9 +246,6 @@ class SessionCalls:
     ) -> tuple[ConstraintPlan, list[Lease]]:
         plan = plan_constraint(constraint, self._limits)
         return plan, [await hold(vocabulary_id, ref) for ref in plan.refs]
-
-    async def _vocabulary(self, vocabulary_id: str) -> Vocabulary:
-        return await self._vocabularies.find(vocabulary_id, self._sessions.store.blob)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

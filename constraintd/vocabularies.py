@@ -17,19 +17,21 @@ from constraintd.vocabulary.vocabulary import Vocabulary
 T = TypeVar("T")
 _MAX_UPLOAD_BYTES = 1 << 30
 
-Blob = Callable[[bytes], bytes | None]
-"""A blob of the store by its name; None if it is not there. Blocks."""
-
 
 class Vocabularies:
     """Owns the registry and the uploads. Used from one event loop; reading runs in `threads`."""
 
     def __init__(
-        self, registry: VocabularyRegistry, prepare: Callable[[Vocabulary], Awaitable[None]], threads: Executor
+        self,
+        registry: VocabularyRegistry,
+        prepare: Callable[[Vocabulary], Awaitable[None]],
+        blob: Callable[[bytes], bytes | None],
+        threads: Executor,
     ) -> None:
-        """`prepare` makes a new vocabulary known to whoever compiles."""
+        """`prepare` makes a new vocabulary known to whoever compiles; `blob` reads one of the store's, and blocks."""
         self.registry = registry
         self._prepare = prepare
+        self._blob = blob
         self._threads = threads
         self._uploads: dict[str, tuple[bytes, bytes]] = {}  # fingerprint -> (sha256, upload, compressed)
 
@@ -42,7 +44,7 @@ class Vocabularies:
         read_vocabulary, blob = await self._in_thread(read)
         return await self._add(read_vocabulary, hashlib.sha256(blob).digest(), blob)
 
-    async def find(self, fingerprint: str, blob: Blob) -> Vocabulary:
+    async def find(self, fingerprint: str) -> Vocabulary:
         """A vocabulary that is registered here, or that a daemon on the same store has kept there.
 
         Raises UnknownVocabulary, InvalidEnvelope, StoreUnavailable.
@@ -50,12 +52,12 @@ class Vocabularies:
         try:
             return self.registry.get(fingerprint)
         except UnknownVocabulary:
-            digest = await self._in_thread(lambda: blob(_note_of(fingerprint)))
+            digest = await self._in_thread(lambda: self._blob(_note_of(fingerprint)))
             if digest is None:
                 raise
-        return await self.revive(fingerprint, digest, blob)
+        return await self.revive(fingerprint, digest)
 
-    async def revive(self, fingerprint: str, digest: bytes, blob: Blob) -> Vocabulary:
+    async def revive(self, fingerprint: str, digest: bytes) -> Vocabulary:
         """A vocabulary by its fingerprint, from the blob with its upload if it is not known here.
 
         Raises UnknownVocabulary, InvalidEnvelope, StoreUnavailable.
@@ -63,7 +65,7 @@ class Vocabularies:
         try:
             return self.registry.get(fingerprint)
         except UnknownVocabulary:
-            kept = await self._in_thread(lambda: blob(digest))
+            kept = await self._in_thread(lambda: self._blob(digest))
             if kept is None:
                 raise
             data = kept

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from constraintd.constraint import Constraint, MaskView
+from constraintd.constraint import Constraint, MaskView, carried
 from constraintd.encoding import Reader, Writer
 from constraintd.engine.region import Region
 from constraintd.sampler.adjustments import Adjustments
@@ -24,7 +24,7 @@ from constraintd.sampler.stops import OutputTail, StopScanner
 
 
 class SamplerState:
-    """One session's state. Only `advance` changes it; every other method computes, or gives a new state.
+    """One session's state. Only `advance` and `advance_all` change it; every other method computes, or gives a new one.
 
     `advance` is a function of state, token and surprisal alone: two equal states stay equal, byte for byte.
     """
@@ -92,8 +92,8 @@ class SamplerState:
         A part that the cached constraint has too (the same grammar, with the same triggers if it is lazy) takes over
         its place, every other starts at its root. mu and statistics carry; the ignored n-grams are resolved anew.
         """
-        carried = _carried(cached._settings, settings)
-        begun = tuple(cached._output.total if old is None else cached._begun[old] for old in carried)
+        pairs = carried(cached._settings.parts, settings.parts)
+        begun = tuple(cached._output.total if old is None else cached._begun[old] for old in pairs)
         return cls(
             settings,
             Constraint.resumed(settings.parts, cached._constraint, settings.vocabulary),
@@ -137,10 +137,7 @@ class SamplerState:
         self.position += 1
         self.finish = self._terminal(token)
         if self.finish is None:
-            self._constraint.consume(token)
-            if self._penalties.needs_region:
-                self._region = self._constraint.region()
-            self._penalties.advance(token, self._region)
+            self._go_on(token)
         return self.finish
 
     def advance_all(self, tokens: Sequence[int], surprisals: Sequence[float]) -> None:
@@ -162,21 +159,21 @@ class SamplerState:
             self._output = output
             for surprisal in surprisals[:quiet] if self._mu is not None else ():
                 self._move_mu(surprisal)
-            self._consume_all(tokens[:quiet])
+            config = self._settings.config
+            if config.ngram_penalty is None and config.window_penalty is None:
+                self._constraint.consume_all(tokens[:quiet])
+            else:
+                for token in tokens[:quiet]:
+                    self._go_on(token)
         for token, surprisal in zip(tokens[quiet:], surprisals[quiet:], strict=True):
             self.advance(token, surprisal)
 
-    def _consume_all(self, tokens: Sequence[int]) -> None:
-        """Moves constraint and statistics over tokens of which none is terminal."""
-        consume = self._constraint.consume
-        if self._settings.config.ngram_penalty is None and self._settings.config.window_penalty is None:
-            self._constraint.consume_all(tokens)
-            return
-        for token in tokens:
-            consume(token)
-            if self._penalties.needs_region:
-                self._region = self._constraint.region()
-            self._penalties.advance(token, self._region)
+    def _go_on(self, token: int) -> None:
+        """Moves constraint and statistics over a token that is not terminal."""
+        self._constraint.consume(token)
+        if self._penalties.needs_region:
+            self._region = self._constraint.region()
+        self._penalties.advance(token, self._region)
 
     def _move_mu(self, surprisal: float) -> None:
         mirostat = self._settings.config.mirostat
@@ -394,15 +391,3 @@ class SamplerState:
     def _finish(self, reason: FinishReason, *, complete: bool, stop_id: int | None = None, more: int = 0) -> Finish:
         cut = self._output.total + more
         return Finish(reason, cut_offset=cut, constraint_incomplete=not complete, stop_id=stop_id)
-
-
-def _carried(old: Settings, new: Settings) -> list[int | None]:
-    """For each new part the index of the old one whose place it takes over: as `Constraint.resumed` pairs them."""
-    left = list(enumerate(part.identity for part in old.parts))
-    pairs: list[int | None] = []
-    for part in new.parts:
-        found = next((entry for entry in left if entry[1] == part.identity), None)
-        if found is not None:
-            left.remove(found)
-        pairs.append(None if found is None else found[0])
-    return pairs

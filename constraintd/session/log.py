@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -46,7 +46,7 @@ class Mark:
 
 
 class Log:
-    """One session's history. Changed by `apply` alone."""
+    """One session's history. Changed by `apply`; `step` and `extend` are `apply` for the plainest steps, in bulk."""
 
     __slots__ = ("finish", "last_step", "marks", "passes", "requests", "surprisals", "tokens", "version")
 
@@ -197,33 +197,30 @@ class Log:
 
 def fold(log: Log) -> SamplerState:
     """The state at the log's end. Raises LimitExceeded."""
+    return _fold(log, SamplerState.advance_all)
+
+
+def fold_checked(log: Log) -> SamplerState:
+    """The same, for a log from elsewhere: raises ReplayDiverged for a token that may not come where it stands."""
+
+    def advance(state: SamplerState, tokens: array[int], surprisals: array[float]) -> None:
+        for token, surprisal in zip(tokens, surprisals, strict=True):
+            _check(state, token)
+            state.advance(token, surprisal)
+
+    return _fold(log, advance)
+
+
+def _fold(log: Log, advance: Callable[[SamplerState, array[int], array[float]], None]) -> SamplerState:
     opening, *later = log.marks
     state = SamplerState.start(opening.settings.sampling, opening.prompt or ())
     end = len(log.tokens) - failpoints.bug(failpoints.BUG_FOLD)
     begin = 0
     for mark in later:
-        state.advance_all(log.tokens[begin : mark.position], log.surprisals[begin : mark.position])
+        advance(state, log.tokens[begin : mark.position], log.surprisals[begin : mark.position])
         state = changed(state, mark)
         begin = mark.position
-    state.advance_all(log.tokens[begin:end], log.surprisals[begin:end])
-    return state
-
-
-def fold_checked(log: Log) -> SamplerState:
-    """The same, for a log from elsewhere: raises ReplayDiverged for a token that may not come where it stands."""
-    opening, *later = log.marks
-    state = SamplerState.start(opening.settings.sampling, opening.prompt or ())
-    marks = iter(later)
-    mark = next(marks, None)
-    for index, (token, surprisal) in enumerate(zip(log.tokens, log.surprisals, strict=True)):
-        while mark is not None and mark.position == index:
-            state = changed(state, mark)
-            mark = next(marks, None)
-        _check(state, token)
-        state.advance(token, surprisal)
-    while mark is not None:
-        state = changed(state, mark)
-        mark = next(marks, None)
+    advance(state, log.tokens[begin:end], log.surprisals[begin:end])
     return state
 
 

@@ -231,16 +231,13 @@ class SessionTable:
             failpoints.hit(failpoints.APPEND_BEFORE)
             results = [None] * len(appends) if failpoints.bug(failpoints.BUG_APPEND) else self.store.append(appends)
             failpoints.hit(failpoints.APPEND_AFTER)
-        except StoreUnavailable as error:
+        except BaseException as error:
             for pending in pendings:
                 # It may have been written all the same: the copy is asked about before it is used again.
                 self._hot.doubt(pending.session.identity.session_id)
                 pending.abort()
-            return [error] * len(pendings)
-        except BaseException:
-            for pending in pendings:
-                self._hot.doubt(pending.session.identity.session_id)
-                pending.abort()
+            if isinstance(error, StoreUnavailable):
+                return [error] * len(pendings)
             raise
         kept: list[StaleCopy | ConstraintdError | None] = []
         for pending, behind in zip(pendings, results, strict=True):
