@@ -11,7 +11,7 @@ from constraintd.grammar.cache import Lease
 from constraintd.replay import SettingsShelf
 from constraintd.session.session import Identity, Session
 from constraintd.settings_source import SettingsSource, checked_prompt, settings_of
-from constraintd.translate_sampler import sampler_config_of
+from constraintd.translate_sampler import sampler_and_seed
 from constraintd.v1 import session_pb2
 from constraintd.vocabulary.vocabulary import Vocabulary
 
@@ -30,13 +30,13 @@ def build_session(
     Takes as long as the first mask. Raises InvalidField, TooLarge, LimitExceeded.
     """
     prompt = checked_prompt("prompt_tokens", request.prompt_tokens, vocabulary, limits.max_prompt_tokens)
-    fresh = secrets.randbits(64)
-    seed = sampler_config_of(request.sampler, seed=fresh).seed
+    config, given = sampler_and_seed(request.sampler)
     source = SettingsSource(
         request.constraint,
-        request.sampler,
+        config,
         request.reasoning_end if request.HasField("reasoning_end") else None,
-        seeded=seed != fresh,
+        seeded=given is not None,
     )
+    seed = secrets.randbits(64) if given is None else given
     settings = shelf.shared(settings_of(source, plan, leases, prompt, vocabulary, limits), source)
     return Session.open(Identity(request.session_id, vocabulary, digest), settings, prompt, seed)

@@ -82,7 +82,7 @@ class Replay:
                 checked_prompt("prompt", prompt, vocabulary, room)
                 settings = settings_of(found.source, found.plan, found.leases, prompt, vocabulary, self._limits)
             except InvalidField as error:
-                raise InvalidEnvelope(f"settings: {error.message}", **error.metadata) from None
+                raise _unusable(error) from None
             if settings.ref != ref:
                 raise InvalidEnvelope("settings: what they were made from is not in its canonical form")
             return self._shelf.shared(settings, found.source)
@@ -90,8 +90,12 @@ class Replay:
         return lambda: log_of(records, resolve)
 
     async def _planned(self, ref: SettingsRef, vocabulary: Vocabulary, blob: Blob, hold: Hold) -> _Planned:
-        source = SettingsSource.decode(await self._named(ref.source, blob))
-        plan = plan_constraint(source.constraint, self._limits)
+        encoded = await self._named(ref.source, blob)
+        try:
+            source = SettingsSource.decode(encoded)
+            plan = plan_constraint(source.constraint, self._limits)
+        except InvalidField as error:
+            raise _unusable(error) from None
         by_id = sum(grammar.read is None for grammar in plan.refs)
         if by_id != len(ref.grammars):
             raise InvalidEnvelope(f"settings: {len(ref.grammars)} grammars, the constraint names {by_id} by id")
@@ -115,3 +119,7 @@ class Replay:
         if data is None:
             raise InvalidEnvelope(f"settings: the blob {digest.hex()[:64]} that they were made from is missing")
         return data
+
+
+def _unusable(error: InvalidField) -> InvalidEnvelope:
+    return InvalidEnvelope(f"settings: {error.message}", **error.metadata)

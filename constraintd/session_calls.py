@@ -98,7 +98,9 @@ class SessionCalls:
     ) -> Answer:
         vocabulary = session.identity.vocabulary
         before = session.log.settings
-        source = SettingsSource.decode(before.blobs[before.ref.source]).changed_by(request)
+        source, given = await self._in_thread(
+            lambda: SettingsSource.decode(before.blobs[before.ref.source]).changed_by(request)
+        )
         turns = list(session.log.turns())
         prompt = turns[-1].prompt or ()
         if request.HasField("new_turn"):
@@ -109,9 +111,6 @@ class SessionCalls:
         def prepare(on: Session) -> Pending | Answer:
             made = settings_of(source, plan, leases, prompt, vocabulary, self._limits)
             settings = self._shelf.shared(made, source)
-            given = request.seed if request.HasField("seed") else None
-            if given is None and request.sampler.HasField("seed"):
-                given = request.sampler.seed
             if request.HasField("new_turn"):
                 return on.prepare_turn(change, settings, prompt, on.next_seed(given, on.position))
             return on.prepare_update(change, settings, on.log.seed if given is None else given)

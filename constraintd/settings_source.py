@@ -24,29 +24,34 @@ from constraintd.sampler.checks import check_sampler_config
 from constraintd.sampler.config import DenyRanges, SamplerConfig
 from constraintd.sampler.settings import Settings
 from constraintd.session.events import SessionSettings, SettingsRef, Verifier
-from constraintd.translate_sampler import sampler_config_message, sampler_config_of
+from constraintd.translate_sampler import sampler_and_seed, sampler_config_message
 from constraintd.v1 import sampler_pb2, session_pb2
 from constraintd.vocabulary.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SettingsSource:
-    """The messages. `sampler` is the caller's; `seeded` whether its seed is."""
+    """What the caller said, the sampler config read but not yet checked. `seeded`: whether the seed is the caller's."""
 
     constraint: session_pb2.Constraint
-    sampler: sampler_pb2.SamplerConfig
+    config: SamplerConfig
     reasoning_end: session_pb2.ReasoningEnd | None
     seeded: bool
 
-    def changed_by(self, request: session_pb2.UpdateSessionRequest) -> SettingsSource:
-        """These with what the request changes."""
-        gives_seed = request.HasField("seed") or request.sampler.HasField("seed")
-        return SettingsSource(
+    def changed_by(self, request: session_pb2.UpdateSessionRequest) -> tuple[SettingsSource, int | None]:
+        """These with what the request changes, and the seed that it gives. Raises InvalidField, TooLarge."""
+        config, seed = self.config, None
+        if request.HasField("sampler"):
+            config, seed = sampler_and_seed(request.sampler)
+        if request.HasField("seed"):
+            seed = request.seed
+        changed = SettingsSource(
             request.constraint if request.HasField("constraint") else self.constraint,
-            request.sampler if request.HasField("sampler") else self.sampler,
+            config,
             request.reasoning_end if request.HasField("reasoning_end") else self.reasoning_end,
-            self.seeded or gives_seed,
+            self.seeded or seed is not None,
         )
+        return changed, seed
 
     @classmethod
     def decode(cls, data: bytes) -> SettingsSource:
@@ -57,7 +62,7 @@ class SettingsSource:
         reasoning_end = read_message(reader, session_pb2.ReasoningEnd) if reader.flag() else None
         seeded = reader.flag()
         reader.end()
-        return cls(constraint, sampler, reasoning_end, seeded)
+        return cls(constraint, sampler_and_seed(sampler)[0], reasoning_end, seeded)
 
 
 def settings_of(
@@ -72,7 +77,7 @@ def settings_of(
 
     Raises InvalidField, TooLarge.
     """
-    config = sampler_config_of(source.sampler, seed=0)
+    config = source.config
     check_sampler_config(config, logits_width=vocabulary.logits_width, limits=limits)
     reasoning = None
     if source.reasoning_end is not None:
@@ -87,7 +92,7 @@ def settings_of(
         max_tokens=min(bounds, default=limits.max_session_tokens),
         max_position=limits.max_session_tokens,
     )
-    encoded = _encoded(source, config)
+    encoded = _encoded(source)
     named = [grammar_bytes(lease.source) for ref, lease in zip(plan.refs, leases, strict=True) if ref.read is None]
     contents = (encoded, *named)
     digests = [hashlib.sha256(blob).digest() for blob in contents]
@@ -119,10 +124,10 @@ def _rules_of(config: SamplerConfig, vocabulary: Vocabulary) -> list[PartSpec]:
     return rules
 
 
-def _encoded(source: SettingsSource, config: SamplerConfig) -> bytes:
+def _encoded(source: SettingsSource) -> bytes:
     writer = Writer()
     write_message(writer, source.constraint)
-    sampler = sampler_config_message(config)
+    sampler = sampler_config_message(source.config)
     sampler.ClearField("seed")  # it stands in the log, where it changes
     write_message(writer, sampler)
     writer.flag(source.reasoning_end is not None)

@@ -43,6 +43,7 @@ _SETS = {
     sampler_pb2.IGNORED_SET_JSON_PUNCTUATION: IgnoredSet.JSON_PUNCTUATION,
     sampler_pb2.IGNORED_SET_STOP_TOKENS: IgnoredSet.STOP_TOKENS,
 }
+_NO_SEED = -1  # no uint64
 _STYLES = {
     sampler_pb2.PRESET_STYLE_OPENAI: PresetStyle.OPENAI,
     sampler_pb2.PRESET_STYLE_HUGGING_FACE: PresetStyle.HUGGING_FACE,
@@ -70,6 +71,15 @@ def sampler_config_of(message: sampler_pb2.SamplerConfig, *, seed: int) -> Sampl
         window_penalty=WindowPenalty(**_given(message.window_penalty)) if message.HasField("window_penalty") else None,
         ngram_penalty=_ngram_penalty_of(message.ngram_penalty) if message.HasField("ngram_penalty") else None,
     )
+
+
+def sampler_and_seed(message: sampler_pb2.SamplerConfig) -> tuple[SamplerConfig, int | None]:
+    """The config without a seed of its own, and the seed that the message gives, itself or in a preset; None: none.
+
+    Raises as `sampler_config_of` does.
+    """
+    config = sampler_config_of(message, seed=_NO_SEED)
+    return replace(config, seed=0), None if config.seed == _NO_SEED else config.seed
 
 
 def _config_of_preset(message: sampler_pb2.SamplerConfig, seed: int) -> SamplerConfig:

@@ -986,8 +986,8 @@ class UpdateSessionRequest(_message.Message):
     request_id: _builtins.bytes
     """16 random bytes; a repeat of the request gets the first answer. Required."""
     seed: _builtins.int
-    """Seed of the draws from here on. Default: sampler.seed if set; else a new turn of a session without a seed of its
-    caller's takes a new one, and everything else keeps its seed.
+    """Seed of the draws from here on. Default: that of `sampler`, if it gives one itself or in a preset; else a new turn of
+    a session without a seed of its caller's takes a new one, and everything else keeps its seed.
     """
     @_builtins.property
     def constraint(self) -> Global___Constraint:

@@ -12,6 +12,7 @@ from constraintd_client import (
     json_schema,
     regex,
     sampler_config,
+    sampler_preset,
     token_length,
 )
 from constraintd_client.errors import (
@@ -115,6 +116,17 @@ def test_bounds_count_the_tokens_of_the_turn(client):
     client.update_session(session, new_turn=[])
     take(client, session, b"a")
     assert session.directive.finish is None
+
+
+def test_a_seed_counts_at_an_update_in_a_presets_words_too(client):
+    session = client.open_session(register(client), regex("a*"))
+    take(client, session, b"a")
+    client.update_session(session, sampler=sampler_preset("openai", {"seed": 7}))
+    assert session.seed == 7
+    take(client, session, b"a")
+    # It is the caller's from there on: a rollback to that place keeps it.
+    client.rollback_session(session, 1)
+    assert session.seed == 7
 
 
 def test_a_repeated_change_gets_its_first_answer(client):
