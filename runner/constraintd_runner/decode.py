@@ -94,7 +94,9 @@ class DecodeLoop:
         self._live: list[Live] = []
         self._fresh: list[Live] = []  # picked, and not sent yet
         self._untold: list[tuple[Generation, Event]] = []
-        self._exchange = Exchange(source, answer_timeout=answer_timeout, backoff=backoff or Backoff())
+        # No pause as long as what a Step may wait: else one that comes late in an outage would see no attempt at all.
+        pauses = backoff or Backoff(cap=min(1.0, answer_timeout / 8))
+        self._exchange = Exchange(source, answer_timeout=answer_timeout, backoff=pauses)
         self._thread = threading.Thread(target=self._run, name="runner-decode", daemon=True)
 
     def start(self) -> None:
