@@ -162,24 +162,47 @@ class DirectiveBatch(_message.Message):
 Global___DirectiveBatch: _TypeAlias = DirectiveBatch  # noqa: Y015
 
 @_typing.final
+class Draining(_message.Message):
+    """Sent by a daemon that is about to stop: it reads no more Steps from this stream, and answers those that it has read."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Draining: _TypeAlias = Draining  # noqa: Y015
+
+@_typing.final
 class DecodeResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DIRECTIVE_BATCH_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def directive_batch(self) -> Global___DirectiveBatch:
         """Answers to Steps."""
+
+    @_builtins.property
+    def draining(self) -> Global___Draining:
+        """Open another stream, and send what stays unanswered there."""
 
     def __init__(
         self,
         *,
         directive_batch: Global___DirectiveBatch | None = ...,
+        draining: Global___Draining | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["directive_batch", b"directive_batch", "message", b"message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["directive_batch", b"directive_batch", "draining", b"draining", "message", b"message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["directive_batch", b"directive_batch", "message", b"message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directive_batch", b"directive_batch", "draining", b"draining", "message", b"message"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["directive_batch"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["directive_batch", "draining"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 

@@ -78,9 +78,10 @@ class ConstraintServiceStub:
     10. CloseSession forgets a session. Sessions that nobody steps for ServerLimits.session_idle_seconds are closed when
         room is needed.
 
-    When the client closes its side of Decode, outstanding answers still come, then the stream ends OK. When the stream
-    breaks, sessions stay as they are: open a new stream and send unanswered Steps again. The server ends a stream with an
-    error only for what is wrong with the stream itself (HELLO_EXPECTED, UNKNOWN_VOCABULARY, LOGITS_WIDTH_MISMATCH,
+    When the client closes its side of Decode, outstanding answers still come, then the stream ends OK. A daemon that is
+    about to stop sends Draining, then the answers to every Step that it has read, and ends the stream with UNAVAILABLE: send
+    no more there, read to the end, and go on as after a break. When the stream breaks, sessions stay as they are: open a
+    new stream and send unanswered Steps again. The server ends a stream with an error only for what is wrong with the stream itself (HELLO_EXPECTED, UNKNOWN_VOCABULARY, LOGITS_WIDTH_MISMATCH,
     LIMIT_REACHED, TOO_LARGE).
 
     Also served: grpc.health.v1.Health (service "" and "constraintd.v1.ConstraintService") and server reflection.
@@ -173,9 +174,10 @@ class ConstraintServiceAsyncStub(ConstraintServiceStub):
     10. CloseSession forgets a session. Sessions that nobody steps for ServerLimits.session_idle_seconds are closed when
         room is needed.
 
-    When the client closes its side of Decode, outstanding answers still come, then the stream ends OK. When the stream
-    breaks, sessions stay as they are: open a new stream and send unanswered Steps again. The server ends a stream with an
-    error only for what is wrong with the stream itself (HELLO_EXPECTED, UNKNOWN_VOCABULARY, LOGITS_WIDTH_MISMATCH,
+    When the client closes its side of Decode, outstanding answers still come, then the stream ends OK. A daemon that is
+    about to stop sends Draining, then the answers to every Step that it has read, and ends the stream with UNAVAILABLE: send
+    no more there, read to the end, and go on as after a break. When the stream breaks, sessions stay as they are: open a
+    new stream and send unanswered Steps again. The server ends a stream with an error only for what is wrong with the stream itself (HELLO_EXPECTED, UNKNOWN_VOCABULARY, LOGITS_WIDTH_MISMATCH,
     LIMIT_REACHED, TOO_LARGE).
 
     Also served: grpc.health.v1.Health (service "" and "constraintd.v1.ConstraintService") and server reflection.
@@ -264,9 +266,10 @@ class ConstraintServiceServicer(metaclass=_abc_1.ABCMeta):
     10. CloseSession forgets a session. Sessions that nobody steps for ServerLimits.session_idle_seconds are closed when
         room is needed.
 
-    When the client closes its side of Decode, outstanding answers still come, then the stream ends OK. When the stream
-    breaks, sessions stay as they are: open a new stream and send unanswered Steps again. The server ends a stream with an
-    error only for what is wrong with the stream itself (HELLO_EXPECTED, UNKNOWN_VOCABULARY, LOGITS_WIDTH_MISMATCH,
+    When the client closes its side of Decode, outstanding answers still come, then the stream ends OK. A daemon that is
+    about to stop sends Draining, then the answers to every Step that it has read, and ends the stream with UNAVAILABLE: send
+    no more there, read to the end, and go on as after a break. When the stream breaks, sessions stay as they are: open a
+    new stream and send unanswered Steps again. The server ends a stream with an error only for what is wrong with the stream itself (HELLO_EXPECTED, UNKNOWN_VOCABULARY, LOGITS_WIDTH_MISMATCH,
     LIMIT_REACHED, TOO_LARGE).
 
     Also served: grpc.health.v1.Health (service "" and "constraintd.v1.ConstraintService") and server reflection.
