@@ -24,11 +24,12 @@ from llguidance import LLMatcher
 from benchmarks.form import Progress
 from benchmarks.sessions_text import SCHEMA, Walk
 from constraintd.config import Limits
-from constraintd.constraint_plan import GrammarRef, source_ref
+from constraintd.constraint_plan import GrammarRef
 from constraintd.engine.llguidance_ import LlguidanceGrammar, LlguidanceMatcher
 from constraintd.grammar.cache import Lease
 from constraintd.grammar.compiler import GrammarCompiler
 from constraintd.grammar.sandbox import NoSandbox
+from constraintd.grammar.source import GrammarSource
 from constraintd.replay import Replay, SettingsShelf
 from constraintd.revival import Revival
 from constraintd.session.session import Pending
@@ -36,6 +37,7 @@ from constraintd.session.store.sqlite import SqliteStore
 from constraintd.session.store.store import SessionStore
 from constraintd.session.table import SessionTable, TableLimits
 from constraintd.session_calls import SessionCalls
+from constraintd.translate import grammar_source_of
 from constraintd.v1 import grammar_pb2, sampler_pb2, session_pb2
 from constraintd.vocabularies import Vocabularies
 from constraintd.vocabulary.registry import VocabularyRegistry
@@ -197,7 +199,7 @@ class _Daemon:
 
     def grammar(self) -> LlguidanceGrammar:
         """SCHEMA, compiled."""
-        ref = source_ref(_CONSTRAINT.grammar, Limits())
+        ref = GrammarRef("", grammar_source_of(_CONSTRAINT.grammar))
         grammar = self._run(self._hold(self._vocabulary.fingerprint, ref)).grammar
         assert isinstance(grammar, LlguidanceGrammar)
         return grammar
@@ -213,9 +215,9 @@ class _Daemon:
         return self._loop.run_until_complete(call)
 
     async def _hold(self, vocabulary_id: str, ref: GrammarRef) -> Lease:
-        if ref.read is None:
+        if not isinstance(ref.source, GrammarSource):
             return self._compiler.get(vocabulary_id, ref.grammar_id)
-        return (await self._compiler.compile(vocabulary_id, ref.read())).lease
+        return (await self._compiler.compile(vocabulary_id, await self._compiler.read(ref.source))).lease
 
 
 _CONSTRAINT = session_pb2.Constraint(grammar=grammar_pb2.Grammar(json_schema=SCHEMA.encode()))

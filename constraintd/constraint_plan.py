@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import cast
 
-from constraintd.config import Limits
 from constraintd.constraint import PartKind, PartSpec
 from constraintd.engine.deferred import LazyGrammar, LazyOptions
 from constraintd.engine.matcher import CompiledGrammar, Matcher, MatcherSource
 from constraintd.engine.token_rules import AllowList, FixedMask, TokenRule, TokenSequence
 from constraintd.engine.trigger import Trigger, TriggerKind
 from constraintd.errors import InvalidField, TooLarge
-from constraintd.grammar.source import Grammar, GrammarKind, parse_grammar
+from constraintd.grammar.source import Grammar, GrammarKind, GrammarSource
 from constraintd.grammar.tools import wake_of
 from constraintd.grammar.tools_wire import HERMES, LLAMA3_JSON, MISTRAL, MISTRAL_ARGS, WireFormat, wire_text
 from constraintd.part_identity import grammar_identity, lazy_identity, rule_identity
 from constraintd.reasoning import Reasoning
-from constraintd.translate import grammar_of, schema_options_of
-from constraintd.v1 import grammar_pb2, session_pb2
+from constraintd.translate import grammar_source_of, schema_options_of
+from constraintd.v1 import session_pb2
 from constraintd.vocabulary.vocabulary import Vocabulary
 
 _MAX_TRIGGERS = 64
@@ -35,11 +33,10 @@ _WIRE_FORMATS = {
 
 @dataclass(frozen=True, slots=True)
 class GrammarRef:
-    """A grammar of the constraint: by the id of a compiled one, or by its source, which `read` reads (`size` bytes)."""
+    """A grammar of the constraint: by the id of a compiled one, or by its source, read already or not."""
 
     grammar_id: str
-    size: int = 0
-    read: Callable[[], Grammar] | None = None
+    source: GrammarSource | Grammar | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +143,14 @@ def _tool_parts(
     return [_behind(reasoning, "tool calls", PartKind.GRAMMAR, identity, grammar, vocabulary)]
 
 
-def plan_constraint(message: session_pb2.Constraint, limits: Limits) -> ConstraintPlan:
+def plan_constraint(message: session_pb2.Constraint) -> ConstraintPlan:
     """Reads a constraint. Raises InvalidField, TooLarge with the place in the message."""
     plan = ConstraintPlan()
     parts = list(_flat(message, "constraint"))
     if len(parts) > _MAX_PARTS:
         raise TooLarge("constraint.all_of.constraints", limit=_MAX_PARTS, actual=len(parts), unit="constraints")
     for where, part in parts:
-        _add(plan, where, part, limits)
+        _add(plan, where, part)
     if plan.max_tokens is not None and plan.min_tokens > plan.max_tokens:
         raise InvalidField(
             "constraint.token_rule.length", f"min {plan.min_tokens} is above max {plan.max_tokens}; no text fits"
@@ -175,23 +172,25 @@ def _flat(message: session_pb2.Constraint, where: str) -> Iterator[tuple[str, se
         yield place, part
 
 
-def _add(plan: ConstraintPlan, where: str, part: session_pb2.Constraint, limits: Limits) -> None:
+def _add(plan: ConstraintPlan, where: str, part: session_pb2.Constraint) -> None:
     match part.WhichOneof("kind"):
         case "grammar_id":
             plan._eager.append(len(plan.refs))
             plan.refs.append(GrammarRef(part.grammar_id))
         case "grammar":
             plan._eager.append(len(plan.refs))
-            plan.refs.append(source_ref(part.grammar, limits))
+            plan.refs.append(GrammarRef("", grammar_source_of(part.grammar)))
         case "lazy":
             source = part.lazy.WhichOneof("source")
             if source is None:
                 raise InvalidField(f"{where}.lazy", "has no grammar; set grammar_id or grammar")
             plan._lazy.append(_Lazy(len(plan.refs), _triggers(part.lazy, f"{where}.lazy"), part.lazy.rearm))
             by_id = source == "grammar_id"
-            plan.refs.append(GrammarRef(part.lazy.grammar_id) if by_id else source_ref(part.lazy.grammar, limits))
+            plan.refs.append(
+                GrammarRef(part.lazy.grammar_id) if by_id else GrammarRef("", grammar_source_of(part.lazy.grammar))
+            )
         case "tool_calls":
-            _add_tools(plan, f"{where}.tool_calls", part.tool_calls, limits)
+            _add_tools(plan, f"{where}.tool_calls", part.tool_calls)
         case "token_rule":
             _add_rule(plan, f"{where}.token_rule", part.token_rule)
         case "unconstrained":
@@ -202,12 +201,7 @@ def _add(plan: ConstraintPlan, where: str, part: session_pb2.Constraint, limits:
             )
 
 
-def source_ref(source: grammar_pb2.Grammar, limits: Limits) -> GrammarRef:
-    """A grammar by its source."""
-    return GrammarRef("", source.ByteSize(), lambda: grammar_of(source, limits))
-
-
-def _add_tools(plan: ConstraintPlan, where: str, message: session_pb2.ToolCalls, limits: Limits) -> None:
+def _add_tools(plan: ConstraintPlan, where: str, message: session_pb2.ToolCalls) -> None:
     choice = _utf8(message.tool_choice, f"{where}.tool_choice") or "auto"
     wire = _wire_format(where, message)
     parallel = not message.single
@@ -216,8 +210,7 @@ def _add_tools(plan: ConstraintPlan, where: str, message: session_pb2.ToolCalls,
     if constrained:
         texts = [message.tools, choice.encode(), wire_text(wire, parallel=parallel).encode()]
         options = schema_options_of(message.json_options)
-        read = partial(parse_grammar, GrammarKind.TOOLS, texts, max_bytes=limits.max_grammar_bytes, options=options)
-        plan.refs.append(GrammarRef("", sum(map(len, texts)), read))
+        plan.refs.append(GrammarRef("", GrammarSource(GrammarKind.TOOLS, texts, options)))
 
 
 def _wire_format(where: str, message: session_pb2.ToolCalls) -> WireFormat:

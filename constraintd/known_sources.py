@@ -28,6 +28,11 @@ class KnownSources:
     def __init__(self) -> None:
         self._known: OrderedDict[bytes, Known] = OrderedDict()
 
+    @staticmethod
+    def takes(message: grammar_pb2.Grammar) -> bool:
+        """Whether it is short enough to be kept."""
+        return message.ByteSize() <= _LONGEST_BYTES
+
     def find(self, source: bytes) -> Known | None:
         """What was read from these bytes."""
         known = self._known.get(source)
@@ -36,9 +41,9 @@ class KnownSources:
         return known
 
     def add(self, source: bytes, grammar: Grammar) -> Known:
-        """Keeps it, unless it is long."""
+        """Keeps it, unless it is too long, which `source` says by having no bytes."""
         known = Known(grammar)
-        if len(source) <= _LONGEST_BYTES:
+        if source:
             self._known[source] = known
             if len(self._known) > _MOST:
                 self._known.popitem(last=False)

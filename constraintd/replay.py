@@ -93,16 +93,16 @@ class Replay:
         encoded = await self._named(ref.source, blob)
         try:
             source = SettingsSource.decode(encoded)
-            plan = plan_constraint(source.constraint, self._limits)
+            plan = plan_constraint(source.constraint)
         except InvalidField as error:
             raise _unusable(error) from None
-        by_id = sum(grammar.read is None for grammar in plan.refs)
+        by_id = sum(grammar.source is None for grammar in plan.refs)
         if by_id != len(ref.grammars):
             raise InvalidEnvelope(f"settings: {len(ref.grammars)} grammars, the constraint names {by_id} by id")
         left = iter(ref.grammars)
         leases = []
         for grammar in plan.refs:
-            needed = grammar if grammar.read is not None else await self._kept(grammar.grammar_id, next(left), blob)
+            needed = grammar if grammar.source is not None else await self._kept(grammar.grammar_id, next(left), blob)
             leases.append(await hold(vocabulary.fingerprint, needed))
         return _Planned(source, plan, leases)
 
@@ -112,7 +112,7 @@ class Replay:
         grammar = grammar_of_bytes(data, max_bytes=self._limits.max_grammar_bytes)
         if grammar.grammar_id != grammar_id:
             raise InvalidEnvelope(f"settings: they name grammar {grammar_id[:80]}, kept is {grammar.grammar_id}")
-        return GrammarRef(grammar_id, len(data), lambda: grammar)
+        return GrammarRef(grammar_id, grammar)
 
     async def _named(self, digest: bytes, blob: Blob) -> bytes:
         data = await blob(digest)

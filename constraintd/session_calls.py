@@ -243,7 +243,7 @@ class SessionCalls:
     async def _planned(
         self, constraint: session_pb2.Constraint, vocabulary_id: str, hold: Hold
     ) -> tuple[ConstraintPlan, list[Lease]]:
-        plan = plan_constraint(constraint, self._limits)
+        plan = plan_constraint(constraint)
         return plan, [await hold(vocabulary_id, ref) for ref in plan.refs]
 
     async def _in_thread(self, work: Callable[[], T]) -> T:

@@ -93,7 +93,7 @@ def settings_of(
         max_position=limits.max_session_tokens,
     )
     encoded = _encoded(source)
-    named = [grammar_bytes(lease.source) for ref, lease in zip(plan.refs, leases, strict=True) if ref.read is None]
+    named = [grammar_bytes(lease.source) for ref, lease in zip(plan.refs, leases, strict=True) if ref.source is None]
     contents = (encoded, *named)
     digests = [hashlib.sha256(blob).digest() for blob in contents]
     return SessionSettings(
@@ -106,6 +106,7 @@ def settings_of(
             for ref in plan.eager
             if (check := leases[ref].verifier()) is not None
         ),
+        verifies_slowly=any(leases[ref].verifies_slowly for ref in plan.eager),
         seeded=source.seeded,
         pins=tuple(leases),
     )

@@ -16,6 +16,7 @@ from constraintd.engine.matcher import CompiledGrammar
 from constraintd.grammar.cache import Lease
 from constraintd.grammar.compiler import GrammarCompiler
 from constraintd.grammar.sandbox import NoSandbox
+from constraintd.grammar.source import GrammarSource
 from constraintd.part_identity import grammar_identity
 from constraintd.replay import Replay, SettingsShelf
 from constraintd.revival import Revival
@@ -114,9 +115,9 @@ class PlainDaemon:
 
     async def hold(self, vocabulary_id: str, ref: GrammarRef) -> Lease:
         """As the service holds grammars."""
-        if ref.read is None:
+        if not isinstance(ref.source, GrammarSource):
             return self._compiler.get(vocabulary_id, ref.grammar_id)
-        return (await self._compiler.compile(vocabulary_id, ref.read())).lease
+        return (await self._compiler.compile(vocabulary_id, await self._compiler.read(ref.source))).lease
 
     def open(self, constraint: session_pb2.Constraint, **fields: Any) -> Session:
         """A session under this constraint; `fields` of OpenSessionRequest."""

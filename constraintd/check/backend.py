@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from constraintd.config import Limits
-from constraintd.constraint_plan import plan_constraint
+from constraintd.constraint_plan import GrammarRef, plan_constraint
 from constraintd.errors import ConstraintdError
+from constraintd.grammar import compiler
 from constraintd.grammar.compiler import GrammarCompiler
 from constraintd.grammar.honesty import report_of
 from constraintd.grammar.json_schema.report import KeywordReport
 from constraintd.grammar.sandbox import Sandbox
+from constraintd.grammar.source import GrammarSource
 from constraintd.opening import build_session
 from constraintd.replay import SettingsShelf
 from constraintd.sampler.finish import Finish
@@ -68,9 +70,9 @@ class Backend(Protocol):
 class InProcess:
     """The service's own code: its compile plane, its sessions."""
 
-    def __init__(self, vocabulary: Vocabulary, compiler: GrammarCompiler, limits: Limits) -> None:
+    def __init__(self, vocabulary: Vocabulary, plane: GrammarCompiler, limits: Limits) -> None:
         self._vocabulary = vocabulary
-        self._compiler = compiler
+        self._plane = plane
         self._limits = limits
 
     @classmethod
@@ -79,20 +81,18 @@ class InProcess:
         """One for this vocabulary; `sandbox` has been started."""
         registry = VocabularyRegistry(1)
         registry.add(vocabulary)
-        compiler = GrammarCompiler(registry, sandbox, limits)
+        plane = GrammarCompiler(registry, sandbox, limits)
         try:
-            await compiler.prepare(vocabulary)
-            yield cls(vocabulary, compiler, limits)
+            await plane.prepare(vocabulary)
+            yield cls(vocabulary, plane, limits)
         finally:
-            compiler.close()
+            plane.close()
 
     async def compile(self, grammar: grammar_pb2.Grammar) -> Compiled:
         """See Backend."""
         try:
-            plan = plan_constraint(session_pb2.Constraint(grammar=grammar), self._limits)
-            read = plan.refs[0].read
-            assert read is not None
-            compiled = await self._compiler.compile(self._vocabulary.fingerprint, read())
+            plan = plan_constraint(session_pb2.Constraint(grammar=grammar))
+            compiled = await self._compiled(plan.refs[0])
             return Compiled(compiled.seconds * 1e3, report_of(compiled.grammar))
         except ConstraintdError as error:
             raise _refused(error) from None
@@ -100,11 +100,8 @@ class InProcess:
     async def walk(self, constraint: session_pb2.Constraint, tokens: Sequence[int]) -> Walk:
         """See Backend."""
         try:
-            plan = plan_constraint(constraint, self._limits)
-            leases = []
-            for ref in plan.refs:
-                assert ref.read is not None
-                leases.append((await self._compiler.compile(self._vocabulary.fingerprint, ref.read())).lease)
+            plan = plan_constraint(constraint)
+            leases = [(await self._compiled(ref)).lease for ref in plan.refs]
             request = session_pb2.OpenSessionRequest(
                 session_id=secrets.token_bytes(16),
                 vocabulary_id=self._vocabulary.fingerprint,
@@ -128,6 +125,10 @@ class InProcess:
         outcome = session.directive.outcome
         accepted, why = may_end(outcome, self._vocabulary.eog_ids)
         return Walk(accepted, len(tokens), why, [] if accepted else legal_tokens(outcome), timings)
+
+    async def _compiled(self, ref: GrammarRef) -> compiler.Compiled:
+        assert isinstance(ref.source, GrammarSource)  # there is no id to name a grammar by
+        return await self._plane.compile(self._vocabulary.fingerprint, await self._plane.read(ref.source))
 
 
 def _refused(error: ConstraintdError) -> Refused:

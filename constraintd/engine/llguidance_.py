@@ -27,7 +27,7 @@ from constraintd.engine.llguidance_twin import BYTES, ByteTokenizer, TokenizerTa
 from constraintd.engine.region import PERMISSIVE_BYTES
 from constraintd.errors import InvalidGrammar, LimitExceeded, ReplayDiverged
 from constraintd.grammar.json_schema.report import KeywordReport
-from constraintd.grammar.lark_source import to_lark
+from constraintd.grammar.lark_source import LarkSource, to_lark
 from constraintd.grammar.source import Grammar, GrammarKind
 from constraintd.mask.packed import Words, empty, has, of_ids
 from constraintd.vocabulary.engine_table import engine_table
@@ -56,12 +56,20 @@ class LlguidanceEngine:
         self._trie = _Trie(vocabulary)
         self._special_token = {spelling: token for token, spelling in vocabulary.special.items()}.get
 
-    def compile(self, grammar: Grammar) -> LlguidanceGrammar:
-        """Compiles and probes the first mask. Releases the GIL.
+    def lower(self, grammar: Grammar) -> bytes:
+        """The grammar as one Lark text, with its report. All of the reading that is Python's, which holds the GIL.
 
-        Raises InvalidGrammar with line:column where the engine names it, LimitExceeded.
+        Raises InvalidGrammar, LimitExceeded.
         """
-        source = to_lark(grammar, self._special_token)
+        return to_lark(grammar, self._special_token).to_bytes()
+
+    def compile(self, grammar: Grammar, lowered: bytes = b"") -> LlguidanceGrammar:
+        """Compiles and probes the first mask. Releases the GIL, but for lowering what comes without `lowered`.
+
+        Raises InvalidGrammar with line:column where the engine names it, LimitExceeded; ValueError for bytes that
+        `lower` never made.
+        """
+        source = LarkSource.from_bytes(lowered) if lowered else to_lark(grammar, self._special_token)
         matcher = LLMatcher(self._tokenizer, source.text, log_level=0, limits=_LIMITS)
         if matcher.is_error():
             raise _compile_error(grammar, matcher.get_error())

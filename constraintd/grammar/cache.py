@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from constraintd.engine.matcher import CompiledGrammar
-from constraintd.grammar.honesty import verifier_of
+from constraintd.grammar.honesty import is_long_schema, verifier_of
 from constraintd.grammar.sandbox_protocol import Refused
 from constraintd.grammar.source import Grammar
 
@@ -46,6 +46,11 @@ class Lease:
         if self._verifier is None:
             self._verifier = (verifier_of(self.source),)
         return self._verifier[0]
+
+    @property
+    def verifies_slowly(self) -> bool:
+        """Whether `verifier` takes more than a moment even for a short text."""
+        return is_long_schema(self.source)
 
 
 @dataclass(slots=True)

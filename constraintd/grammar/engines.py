@@ -19,8 +19,16 @@ from constraintd.vocabulary.vocabulary import Vocabulary
 class Engine(Protocol):
     """Compiles grammars of its kinds for one vocabulary; safe to use from many threads."""
 
-    def compile(self, grammar: Grammar) -> CompiledGrammar:
-        """Raises InvalidGrammar, LimitExceeded."""
+    def lower(self, grammar: Grammar) -> bytes:
+        """What is worked out before the engine itself sees the grammar, for `compile` in another process; may be empty.
+
+        Raises InvalidGrammar, LimitExceeded.
+        """
+
+    def compile(self, grammar: Grammar, lowered: bytes = b"") -> CompiledGrammar:
+        """`lowered`, if it is given, is what `lower` made of this grammar. Raises InvalidGrammar, LimitExceeded, and
+        ValueError for bytes that `lower` never made.
+        """
 
 
 class GbnfEngine:
@@ -29,7 +37,11 @@ class GbnfEngine:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._engine = PushdownEngine(vocabulary)
 
-    def compile(self, grammar: Grammar) -> CompiledGrammar:
+    def lower(self, grammar: Grammar) -> bytes:  # noqa: ARG002
+        """See Engine."""
+        return b""
+
+    def compile(self, grammar: Grammar, lowered: bytes = b"") -> CompiledGrammar:  # noqa: ARG002
         """See Engine."""
         text, root = grammar.texts
         return self._engine.compile(grammar.grammar_id, text, root=root)
@@ -76,6 +88,10 @@ class Engines:
                 engine = self._made[make] = make(self.vocabulary)
             return engine
 
-    def compile(self, grammar: Grammar) -> CompiledGrammar:
-        """The grammar, compiled here and now without any bound. Raises InvalidGrammar, LimitExceeded."""
-        return self.prepare(grammar.kind).compile(grammar)
+    def lower(self, grammar: Grammar) -> bytes:
+        """See Engine."""
+        return self.prepare(grammar.kind).lower(grammar)
+
+    def compile(self, grammar: Grammar, lowered: bytes = b"") -> CompiledGrammar:
+        """The grammar, compiled here and now without any bound. See Engine."""
+        return self.prepare(grammar.kind).compile(grammar, lowered)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from constraintd.errors import InvalidField, InvalidGrammar
 from constraintd.grammar.json_schema.prepare import prepare_lark, prepare_schema
-from constraintd.grammar.json_schema.report import KeywordReport
+from constraintd.grammar.json_schema.report import KeywordReport, Verdict
 from constraintd.grammar.source import Grammar, GrammarKind
 from constraintd.grammar.structural_tag import structural_tag_lark
 from constraintd.grammar.tag_contents import regex_for_engine
@@ -18,6 +19,8 @@ from constraintd.grammar.tools_wire import wire_of
 
 # Last in the text: a later directive wins over the user's own, and line numbers in errors stay the user's.
 _NO_FORCING: Final = '\n%llguidance {"no_forcing": true}\n'
+
+_LENGTH: Final = struct.Struct("<I")
 
 SpecialToken = Callable[[str], int | None]
 """The id of the special token that is spelled so, or None."""
@@ -29,6 +32,28 @@ class LarkSource:
 
     text: str
     report: tuple[KeywordReport, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        """For another process of this daemon."""
+        text = self.text.encode(errors="surrogatepass")  # half a character is for the engine to refuse
+        # A line an entry: whoever reads it back is never long in one call that no other thread can interrupt.
+        lines = [json.dumps([entry.pointer, entry.keyword, entry.verdict.value, entry.detail]) for entry in self.report]
+        return _LENGTH.pack(len(text)) + text + "\n".join(lines).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> LarkSource:
+        """What `to_bytes` wrote. Raises ValueError for anything else."""
+        if len(data) < _LENGTH.size or len(data) < (end := _LENGTH.size + _LENGTH.unpack_from(data)[0]):
+            raise ValueError(f"a Lark source of {len(data)} bytes is cut off")
+        lines = data[end:].splitlines()
+        return cls(data[_LENGTH.size : end].decode(errors="surrogatepass"), tuple(_entry(line) for line in lines))
+
+
+def _entry(line: bytes) -> KeywordReport:
+    match json.loads(line):
+        case [str(pointer), str(keyword), str(verdict), str(detail)]:
+            return KeywordReport(pointer, keyword, Verdict(verdict), detail)
+    raise ValueError("an entry of a report has another shape")
 
 
 def to_lark(grammar: Grammar, special_token: SpecialToken) -> LarkSource:

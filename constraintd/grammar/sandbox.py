@@ -15,6 +15,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import count
 from typing import Final, Protocol
@@ -27,6 +28,7 @@ from constraintd.grammar.sandbox_protocol import (
     CompileLimits,
     Faulted,
     Passed,
+    ReadSource,
     Refused,
     Request,
     TryGrammar,
@@ -34,7 +36,7 @@ from constraintd.grammar.sandbox_protocol import (
     answer_of,
     request_frame,
 )
-from constraintd.grammar.source import Grammar
+from constraintd.grammar.source import Grammar, GrammarSource
 from constraintd.vocabulary.vocabulary import Vocabulary
 
 # Past a try's own limit, before the helper itself is taken to hang: it may be building another vocabulary's trie.
@@ -67,6 +69,12 @@ class Sandbox(Protocol):
     async def try_grammar(self, vocabulary: Vocabulary, grammar: Grammar, limits: CompileLimits) -> Passed:
         """Compiles and probes the grammar. Cancelling ends the try. Raises GrammarRefused."""
 
+    async def read(self, source: GrammarSource, max_bytes: int, limits: CompileLimits) -> Grammar:
+        """Reads a source of JSON, at most `max_bytes` long. Cancelling ends it.
+
+        Raises GrammarRefused, or what the source's own `read` raises.
+        """
+
     def close(self) -> None:
         """Ends it."""
 
@@ -83,6 +91,10 @@ class NoSandbox:
     async def try_grammar(self, vocabulary: Vocabulary, grammar: Grammar, limits: CompileLimits) -> Passed:  # noqa: ARG002
         """See Sandbox."""
         return Passed(seconds=0.0, step_seconds=0.0, steps=0, memory_bytes=0)
+
+    async def read(self, source: GrammarSource, max_bytes: int, limits: CompileLimits) -> Grammar:  # noqa: ARG002
+        """See Sandbox."""
+        return source.read(max_bytes)
 
     def close(self) -> None:
         """See Sandbox."""
@@ -128,9 +140,18 @@ class HelperSandbox:
     async def try_grammar(self, vocabulary: Vocabulary, grammar: Grammar, limits: CompileLimits) -> Passed:
         """See Sandbox. Raises ConstraintdError if the helper dies over it twice."""
         self._tried += 1
+        what = f"grammar {grammar.grammar_id}"
+        return await self._passed(what, lambda helper: helper.try_grammar(vocabulary, grammar, limits))
+
+    async def read(self, source: GrammarSource, max_bytes: int, limits: CompileLimits) -> Grammar:
+        """See Sandbox. Raises ConstraintdError if the helper dies over it twice."""
+        passed = await self._passed(source.field, lambda helper: helper.read(source, max_bytes, limits))
+        return source.canonical([passed.product.decode()])
+
+    async def _passed(self, what: str, ask: Callable[[_Helper], Awaitable[Verdict]]) -> Passed:
         for _ in range(2):
             try:
-                verdict = await self._alive().ask(vocabulary, grammar, limits)
+                verdict = await ask(self._alive())
             except _HelperDied as died:
                 _log.warning("the compile helper died (%s)", died)
                 continue
@@ -140,7 +161,7 @@ class HelperSandbox:
                 case Refused():
                     raise GrammarRefused(verdict)
                 case Faulted(trace):
-                    _log.error("trying grammar %s failed:\n%s", grammar.grammar_id, trace)
+                    _log.error("trying %s failed:\n%s", what, trace)
                     raise ConstraintdError("a fault of the daemon itself in trying the grammar; its log has the trace")
         raise ConstraintdError("the compile helper died twice over this grammar; its log may say why; try again")
 
@@ -210,15 +231,23 @@ class _Helper:
             self._known.add(vocabulary.fingerprint)
             await self._send(AddVocabulary.of(vocabulary))
 
-    async def ask(self, vocabulary: Vocabulary, grammar: Grammar, limits: CompileLimits) -> Verdict:
+    async def try_grammar(self, vocabulary: Vocabulary, grammar: Grammar, limits: CompileLimits) -> Verdict:
         """The verdict on a grammar. Raises _HelperDied."""
         await self.know(vocabulary)
-        number = next(self._numbers)
+        return await self._ask(TryGrammar(next(self._numbers), vocabulary.fingerprint, grammar, limits))
+
+    async def read(self, source: GrammarSource, max_bytes: int, limits: CompileLimits) -> Verdict:
+        """The verdict on a source. Raises _HelperDied."""
+        await self._connect()
+        return await self._ask(ReadSource(next(self._numbers), source, max_bytes, limits))
+
+    async def _ask(self, request: TryGrammar | ReadSource) -> Verdict:
+        number = request.number
         verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         self.waiting[number] = verdict
         try:
-            await self._send(TryGrammar(number, vocabulary.fingerprint, grammar, limits))
-            async with asyncio.timeout(limits.seconds + _GRACE_SECONDS):
+            await self._send(request)
+            async with asyncio.timeout(request.limits.seconds + _GRACE_SECONDS):
                 return await verdict
         except TimeoutError:
             self._end("it does not answer")

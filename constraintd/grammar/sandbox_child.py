@@ -9,7 +9,7 @@ import os
 import resource
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from constraintd.errors import ConstraintdError, LimitExceeded
@@ -17,12 +17,16 @@ from constraintd.grammar.engines import Engines
 from constraintd.grammar.honesty import verifier_of
 from constraintd.grammar.sandbox_probe import Prober
 from constraintd.grammar.sandbox_protocol import (
+    MAX_PRODUCT_BYTES,
+    ChildsRequest,
     CompileLimits,
     Faulted,
     Passed,
+    ReadSource,
     Refused,
     TryGrammar,
     Verdict,
+    product_bytes,
     verdict_bytes,
 )
 from constraintd.grammar.source import Grammar
@@ -35,14 +39,30 @@ _NICENESS = 10
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef", "\\u")
 
 
-def run_child(request: TryGrammar, engines: Engines, prober: Prober, verdict_fd: int) -> None:
-    """The whole life of a freshly forked child. Writes its verdict to `verdict_fd`; never returns."""
+def run_child(request: ChildsRequest, tools: Mapping[str, tuple[Engines, Prober]], verdict_fd: int) -> None:
+    """The whole life of a freshly forked child. Says its work's product and its verdict at `verdict_fd`; never returns.
+
+    `tools` are by vocabulary id.
+    """
+
+    def say(payload: bytes) -> None:
+        left = memoryview(payload)
+        while left:
+            left = left[os.write(verdict_fd, left) :]
+
+    def tell(product: bytes) -> None:
+        if len(product) > MAX_PRODUCT_BYTES:
+            raise over_product(request)
+        say(product_bytes(product))
+
+    def work() -> Verdict:
+        if isinstance(request, ReadSource):
+            return read(request, tell)
+        return examine(request, *tools[request.vocabulary_id], tell)
+
     try:
         confine(request.limits)
-        verdict = _guarded(request, lambda: examine(request, engines, prober))
-        payload = verdict_bytes(verdict)
-        while payload:
-            payload = payload[os.write(verdict_fd, payload) :]
+        say(verdict_bytes(_guarded(request, work)))
         os.close(verdict_fd)  # the kernel would do it last, once it has taken the memory apart
     finally:
         os._exit(0)
@@ -65,18 +85,32 @@ def confine(limits: CompileLimits) -> None:
     _soften(resource.RLIMIT_AS, _address_space() + limits.memory_bytes)
 
 
-def examine(request: TryGrammar, engines: Engines, prober: Prober) -> Verdict:
-    """Compiles, probes and drops the grammar. Raises InvalidGrammar, LimitExceeded and whatever an engine breaks."""
+def read(request: ReadSource, tell: Callable[[bytes], None]) -> Verdict:
+    """Reads a source and tells its canonical text. Raises TooLarge, InvalidField and InvalidGrammar."""
+    began = time.perf_counter()
+    [text] = request.source.read(request.max_bytes).texts
+    tell(text.encode())
+    return Passed(time.perf_counter() - began, 0.0, 0, 0)
+
+
+def examine(request: TryGrammar, engines: Engines, prober: Prober, tell: Callable[[bytes], None]) -> Verdict:
+    """Lowers the grammar and tells the result; then compiles, probes and drops it.
+
+    Raises InvalidGrammar, LimitExceeded and whatever an engine breaks.
+    """
     limits = request.limits
+    lowered = engines.lower(request.grammar)
+    if lowered:
+        tell(lowered)  # now: once the engine has seen the grammar, nothing that is said here is above suspicion
     before = _heap()
     began = time.perf_counter()
-    compiled = engines.compile(request.grammar)
+    compiled = engines.compile(request.grammar, lowered)
     seconds = time.perf_counter() - began
     probed = prober.walk(compiled, steps=limits.probe_steps, enough_seconds=limits.step_seconds)
     slowest = max(probed.slowest_seconds, _slowest_check(request.grammar, probed.texts))
     if slowest > limits.step_seconds:
         raise LimitExceeded(
-            f"grammar.{request.grammar.kind.value}: one step in it takes {slowest * 1e3:.0f} ms, over "
+            f"grammar.{request.kind.value}: one step in it takes {slowest * 1e3:.0f} ms, over "
             f"the limit of {limits.step_seconds * 1e3:g} ms; make it smaller, or split what it chooses among",
             limit="step_seconds",
             value=limits.step_seconds,
@@ -107,7 +141,7 @@ def _slowest_check(grammar: Grammar, texts: Sequence[bytes]) -> float:
     return slowest
 
 
-def _guarded(request: TryGrammar, work: Callable[[], Verdict]) -> Verdict:
+def _guarded(request: ChildsRequest, work: Callable[[], Verdict]) -> Verdict:
     try:
         return work()
     except ConstraintdError as error:
@@ -123,40 +157,50 @@ def _guarded(request: TryGrammar, work: Callable[[], Verdict]) -> Verdict:
         return Refused.by(engine_broke(request, repr(error)))
 
 
-def over_memory(request: TryGrammar) -> LimitExceeded:
+def over_product(request: ChildsRequest) -> LimitExceeded:
+    """The refusal of a grammar that becomes too large when it is written out for its engine."""
+    return LimitExceeded(
+        f"grammar.{request.kind.value}: written out for its engine it has more than {MAX_PRODUCT_BYTES >> 20} MiB; "
+        "make the grammar smaller",
+        limit="memory_bytes",
+        value=MAX_PRODUCT_BYTES,
+    )
+
+
+def over_memory(request: ChildsRequest) -> LimitExceeded:
     """The refusal of a grammar whose compilation wants more memory than it may have."""
     return LimitExceeded(
-        f"grammar.{request.grammar.kind.value}: compiling and probing it takes more than "
+        f"grammar.{request.kind.value}: compiling and probing it takes more than "
         f"{request.limits.memory_bytes >> 20} MiB of memory; make the grammar smaller",
         limit="memory_bytes",
         value=request.limits.memory_bytes,
     )
 
 
-def over_depth(request: TryGrammar) -> LimitExceeded:
+def over_depth(request: ChildsRequest) -> LimitExceeded:
     """The refusal of a grammar that nests deeper than the stack goes."""
     return LimitExceeded(
-        f"grammar.{request.grammar.kind.value}: compiling it overran a stack of "
+        f"grammar.{request.kind.value}: compiling it overran a stack of "
         f"{request.limits.stack_bytes >> 10} KiB; nest it less deeply",
         limit="stack_bytes",
         value=request.limits.stack_bytes,
     )
 
 
-def over_time(request: TryGrammar) -> LimitExceeded:
+def over_time(request: ChildsRequest) -> LimitExceeded:
     """The refusal of a grammar that takes too long."""
     return LimitExceeded(
-        f"grammar.{request.grammar.kind.value}: compiling and probing it takes more than {request.limits.seconds:g} s; "
+        f"grammar.{request.kind.value}: compiling and probing it takes more than {request.limits.seconds:g} s; "
         "make the grammar smaller, or ask for more time",
         limit="seconds",
         value=request.limits.seconds,
     )
 
 
-def engine_broke(request: TryGrammar, detail: str) -> LimitExceeded:
+def engine_broke(request: ChildsRequest, detail: str) -> LimitExceeded:
     """The refusal of a grammar that its engine did not survive."""
     return LimitExceeded(
-        f"grammar.{request.grammar.kind.value}: its engine broke down over it ({detail[:300]}); "
+        f"grammar.{request.kind.value}: its engine broke down over it ({detail[:300]}); "
         "write the grammar in another way",
         limit="engine",
     )

@@ -25,14 +25,17 @@ from constraintd.grammar.sandbox_child import engine_broke, over_depth, over_mem
 from constraintd.grammar.sandbox_probe import Prober
 from constraintd.grammar.sandbox_protocol import (
     LENGTH,
-    MAX_VERDICT_BYTES,
     AddVocabulary,
     CancelTry,
+    ChildsRequest,
     Faulted,
+    ReadSource,
     Refused,
     TryGrammar,
     Verdict,
     answer_frame,
+    most_said,
+    parted,
     request_of,
     verdict_of,
 )
@@ -65,7 +68,7 @@ class _Fork:
 class _Child:
     """A child at work."""
 
-    request: TryGrammar
+    request: ChildsRequest
     pid: int
     verdict_fd: int
     log_fd: int
@@ -138,6 +141,8 @@ class Helper:
                 self._add(request)
             case TryGrammar() as request:
                 self._try(request, payload)
+            case ReadSource() as request:
+                self._give(request, payload)
             case CancelTry(number):
                 child = self._children.get(number)
                 if child is not None:
@@ -179,6 +184,14 @@ class Helper:
             self._drop_spare()
         try:
             engines.prepare(request.grammar.kind)
+        except Exception:
+            self._answer(request, Faulted(traceback.format_exc()))
+            return
+        self._give(request, payload)
+
+    def _give(self, request: ChildsRequest, payload: bytes) -> None:
+        """Gives a request to a child, the waiting one if there is one."""
+        try:
             fork = self._take_spare() or self._fork()
             with os.fdopen(fork.request_fd, "wb") as pipe, contextlib.suppress(BrokenPipeError):
                 pipe.write(payload)  # a child that has died says so by its verdict
@@ -228,8 +241,8 @@ class Helper:
                         rehearse(*rehearsed, lambda: bool(select.select([requests], [], [], 0)[0]))
                     with os.fdopen(requests, "rb") as pipe:
                         request = request_of(pipe.read())
-                    assert isinstance(request, TryGrammar)
-                    run_child(request, *self._vocabularies[request.vocabulary_id], child_fd)
+                    assert isinstance(request, TryGrammar | ReadSource)
+                    run_child(request, self._vocabularies, child_fd)
             finally:
                 os._exit(1)
         os.close(child_fd)
@@ -252,17 +265,18 @@ class Helper:
         except BlockingIOError:
             return
         child.said += piece
-        if piece and len(child.said) <= MAX_VERDICT_BYTES:
+        if piece and len(child.said) <= most_said(child.said):
             return
         self._selector.unregister(child.verdict_fd)
         os.close(child.verdict_fd)
         del self._children[child.request.number]
         os.kill(child.pid, signal.SIGKILL)  # it has closed its pipe, so it is done, or should be
-        if child.said or child.unwanted:
+        verdict = None if child.unwanted else _spoken(child)
+        if verdict is not None or child.unwanted:
             # What it said stands whatever it dies of, and taking its memory apart takes the kernel 3 ms.
             self._dying.append(child.pid)
-            if not child.unwanted:
-                self._answer(child.request, _spoken(child))
+            if verdict is not None:
+                self._answer(child.request, verdict)
         else:
             _, status = os.waitpid(child.pid, 0)
             log = os.pread(child.log_fd, 1 << 16, 0).decode("utf-8", "replace")
@@ -273,14 +287,15 @@ class Helper:
         """Takes leave of the children that have died meanwhile."""
         self._dying = [pid for pid in self._dying if os.waitpid(pid, os.WNOHANG)[0] == 0]
 
-    def _answer(self, request: TryGrammar, verdict: Verdict) -> None:
+    def _answer(self, request: ChildsRequest, verdict: Verdict) -> None:
         self._daemon.sendall(answer_frame(request.number, verdict))
 
 
-def _spoken(child: _Child) -> Verdict:
-    """What a child said."""
+def _spoken(child: _Child) -> Verdict | None:
+    """What a child said; None if it did not come to its verdict."""
+    said = bytes(child.said)
     try:
-        return verdict_of(bytes(child.said))
+        return verdict_of(said) if parted(said)[1] else None
     except ValueError as error:
         return Refused.by(engine_broke(child.request, str(error)), lasting=False)
 

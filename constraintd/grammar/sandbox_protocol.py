@@ -2,7 +2,8 @@
 
 A frame is a little-endian uint32 length and that many bytes. Requests are pickled: the helper trusts its daemon, and
 the engines' own values travel whole. Verdicts are JSON and checked field by field: a child that compiled a hostile
-grammar is trusted with nothing.
+grammar is trusted with nothing. What it worked out in Python alone it says first, before the engine sees the grammar:
+the canonical text of a source, or what an engine compiles. The daemon takes that from it, and is spared the reading.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ import json
 import pickle
 import struct
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TypeAlias
 
 from constraintd.errors import ConstraintdError, InvalidField, InvalidGrammar, LimitExceeded, TooLarge
-from constraintd.grammar.source import Grammar
+from constraintd.grammar.source import Grammar, GrammarKind, GrammarSource
 from constraintd.vocabulary.vocabulary import Vocabulary, build_vocabulary
 
 LENGTH = struct.Struct("<I")
 MAX_VERDICT_BYTES = 1 << 20
-"""A child that says more than this is ended."""
+"""A child that says more than this is ended; so is one whose work product is larger than the next."""
+MAX_PRODUCT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,26 @@ class TryGrammar:
     grammar: Grammar
     limits: CompileLimits
 
+    @property
+    def kind(self) -> GrammarKind:
+        """The grammar's."""
+        return self.grammar.kind
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSource:
+    """A source to read in a child, which says its one canonical text. `number` as in TryGrammar."""
+
+    number: int
+    source: GrammarSource
+    max_bytes: int
+    limits: CompileLimits
+
+    @property
+    def kind(self) -> GrammarKind:
+        """The source's."""
+        return self.source.kind
+
 
 @dataclass(frozen=True, slots=True)
 class CancelTry:
@@ -103,7 +125,8 @@ class CancelTry:
     number: int
 
 
-Request: TypeAlias = AddVocabulary | TryGrammar | CancelTry
+ChildsRequest: TypeAlias = TryGrammar | ReadSource
+Request: TypeAlias = AddVocabulary | ChildsRequest | CancelTry
 
 
 def request_frame(request: Request) -> bytes:
@@ -123,7 +146,7 @@ def request_of(payload: bytes) -> Request:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """The grammar compiled and the probe came through."""
+    """The grammar compiled and the probe came through, or the source could be read."""
 
     seconds: float
     """Compiling, without the probe."""
@@ -133,6 +156,8 @@ class Passed:
     """Steps that the probe took in all."""
     memory_bytes: int
     """Memory that the child's heap grew by: what the grammar and its lexer's states take, near enough."""
+    product: bytes = b""
+    """What was worked out before the engine saw the grammar: `Engine.lower`'s bytes, or the canonical text in UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,18 +200,31 @@ _VERDICTS: Mapping[str, type[Passed] | type[Refused] | type[Faulted]] = {
 }
 
 
+_PRODUCT = b"="
+
+
+def product_bytes(product: bytes) -> bytes:
+    """The product of a child's work as it says it, in front of its verdict."""
+    return _PRODUCT + LENGTH.pack(len(product)) + product
+
+
 def verdict_bytes(verdict: Verdict) -> bytes:
-    """The verdict as a child writes it."""
-    return json.dumps([type(verdict).__name__, asdict(verdict)]).encode()
+    """The verdict as a child writes it, without its product."""
+    fields = asdict(verdict)
+    fields.pop("product", None)
+    return json.dumps([type(verdict).__name__, fields]).encode()
 
 
-def verdict_of(payload: bytes) -> Verdict:
-    """The verdict that a child wrote. Raises ValueError for anything else."""
+def verdict_of(said: bytes) -> Verdict:
+    """The verdict that a child wrote, with the product in front of it. Raises ValueError for anything else."""
+    product, payload = parted(said)
+    if len(payload) > MAX_VERDICT_BYTES:
+        raise ValueError(f"a verdict of {len(payload)} bytes")
     try:
         name, fields = json.loads(payload)
         match _VERDICTS[name](**fields):
-            case Passed(float() | int(), float() | int(), int(), int()) as verdict:
-                return verdict
+            case Passed(float() | int(), float() | int(), int(), int(), b"") as verdict:
+                return replace(verdict, product=product)
             case Refused(str(), str(), dict(metadata), bool()) as verdict if all(
                 isinstance(value, str) for value in metadata.values()
             ):
@@ -198,9 +236,26 @@ def verdict_of(payload: bytes) -> Verdict:
     raise ValueError("not a verdict: a field has another type")
 
 
+def most_said(said: bytes | bytearray) -> int:
+    """How much a child may say that has begun so."""
+    return MAX_VERDICT_BYTES + (MAX_PRODUCT_BYTES if said.startswith(_PRODUCT) else 0)
+
+
+def parted(said: bytes) -> tuple[bytes, bytes]:
+    """Product and verdict, each as far as it has been said. Raises ValueError for a product without its length."""
+    if not said.startswith(_PRODUCT):
+        return b"", said
+    begin = len(_PRODUCT) + LENGTH.size
+    if len(said) < begin:
+        raise ValueError("a product without its length")
+    end = begin + LENGTH.unpack_from(said, len(_PRODUCT))[0]
+    return said[begin:end], said[end:]
+
+
 def answer_frame(number: int, verdict: Verdict) -> bytes:
-    """The verdict on a try as one frame."""
-    payload = LENGTH.pack(number) + verdict_bytes(verdict)
+    """The verdict on a try, product and all, as one frame."""
+    product = product_bytes(verdict.product) if isinstance(verdict, Passed) and verdict.product else b""
+    payload = LENGTH.pack(number) + product + verdict_bytes(verdict)
     return LENGTH.pack(len(payload)) + payload
 
 

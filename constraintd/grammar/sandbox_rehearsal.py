@@ -41,7 +41,9 @@ def _parts(engines: Engines, prober: Prober) -> Iterator[None]:
         grammar = parse_grammar(GrammarKind.JSON_SCHEMA, [schema], max_bytes=len(schema))
         request = request_of(request_frame(TryGrammar(0, "", grammar, CompileLimits()))[LENGTH.size :])
         assert isinstance(request, TryGrammar)
-        compiled = engines.compile(request.grammar)
+        lowered = engines.lower(request.grammar)
+        yield
+        compiled = engines.compile(request.grammar, lowered)
         yield
         prober.walk(compiled, steps=_STEPS, enough_seconds=request.limits.step_seconds)
         yield

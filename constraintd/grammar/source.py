@@ -50,6 +50,61 @@ class Grammar:
     options: SchemaOptions = DEFAULT_OPTIONS
 
 
+@dataclass(frozen=True, slots=True)
+class GrammarSource:
+    """A grammar as it came: UTF-8 texts that nobody has read yet. `texts` as in Grammar."""
+
+    kind: GrammarKind
+    texts: Sequence[bytes]
+    options: SchemaOptions = DEFAULT_OPTIONS
+
+    @property
+    def field(self) -> str:
+        """Where it stands in a request, for errors."""
+        return f"grammar.{self.kind.value}"
+
+    @property
+    def is_json(self) -> bool:
+        """Whether reading it parses JSON: one call that no other thread can interrupt, 10 ms a MB."""
+        return self.kind in _JSON_TEXT
+
+    def read(self, max_bytes: int) -> Grammar:
+        """The canonical grammar.
+
+        Raises TooLarge, InvalidField (no text, not UTF-8) and InvalidGrammar (not JSON, duplicate key, too deep).
+        """
+        size = sum(map(len, self.texts))
+        if size > max_bytes:
+            raise TooLarge(self.field, limit=max_bytes, actual=size)
+        decoded = [_decode(self.field, text) for text in self.texts]
+        if self.kind is GrammarKind.CHOICE:
+            if not decoded:
+                raise InvalidField(self.field, "a choice needs at least one text")
+            decoded = list(dict.fromkeys(decoded))
+        elif self.kind is not GrammarKind.JSON_OBJECT and not decoded[0].strip():
+            raise InvalidGrammar(f"{self.field}: the text is empty; give a grammar", field=self.field, location="1:1")
+        return self.canonical([canonical_json(decoded[0])] if self.is_json else decoded)
+
+    def canonical(self, texts: Sequence[str]) -> Grammar:
+        """The grammar, given its texts in canonical form."""
+        digest = hashlib.sha256(self.kind.value.encode())
+        options = self.options if self.kind in _WITH_JSON else DEFAULT_OPTIONS
+        if options != DEFAULT_OPTIONS:
+            # Only other options than the defaults are part of the name, so that names outlive options that come later.
+            chosen = (
+                options.policy.value,
+                options.whitespace.value,
+                str(options.formats_are_annotations),
+                options.property_order.value,
+            )
+            digest.update("\0".join(chosen).encode())
+        for text in texts:
+            raw = text.encode()
+            digest.update(len(raw).to_bytes(8, "little"))
+            digest.update(raw)
+        return Grammar(self.kind, tuple(texts), digest.hexdigest(), options)
+
+
 # A JSON string, or a run of white space between tokens. Possessive: 9 ms for a string of 1 MB, not 156.
 _STRING_OR_SPACE = re.compile(r'("(?:[^"\\]++|\\.)*+")|[ \t\r\n]+')
 
@@ -57,40 +112,8 @@ _STRING_OR_SPACE = re.compile(r'("(?:[^"\\]++|\\.)*+")|[ \t\r\n]+')
 def parse_grammar(
     kind: GrammarKind, texts: Sequence[bytes], *, max_bytes: int, options: SchemaOptions = DEFAULT_OPTIONS
 ) -> Grammar:
-    """The canonical grammar of these UTF-8 texts; see Grammar.texts for how many each kind has.
-
-    Raises TooLarge, InvalidField (no text, not UTF-8) and InvalidGrammar (not JSON, duplicate key, too deep).
-    """
-    field = f"grammar.{kind.value}"
-    size = sum(map(len, texts))
-    if size > max_bytes:
-        raise TooLarge(field, limit=max_bytes, actual=size)
-    decoded = [_decode(field, text) for text in texts]
-    if kind is GrammarKind.CHOICE:
-        if not decoded:
-            raise InvalidField(field, "a choice needs at least one text")
-        decoded = list(dict.fromkeys(decoded))
-    elif kind is not GrammarKind.JSON_OBJECT and not decoded[0].strip():
-        raise InvalidGrammar(f"{field}: the text is empty; give a grammar", field=field, location="1:1")
-    if kind in _JSON_TEXT:
-        decoded = [canonical_json(decoded[0])]
-    digest = hashlib.sha256(kind.value.encode())
-    if kind not in _WITH_JSON:
-        options = DEFAULT_OPTIONS
-    if options != DEFAULT_OPTIONS:
-        # Only other options than the defaults are part of the name, so that names outlive options that come later.
-        chosen = (
-            options.policy.value,
-            options.whitespace.value,
-            str(options.formats_are_annotations),
-            options.property_order.value,
-        )
-        digest.update("\0".join(chosen).encode())
-    for text in decoded:
-        raw = text.encode()
-        digest.update(len(raw).to_bytes(8, "little"))
-        digest.update(raw)
-    return Grammar(kind, tuple(decoded), digest.hexdigest(), options)
+    """`GrammarSource.read` of these."""
+    return GrammarSource(kind, texts, options).read(max_bytes)
 
 
 def canonical_json(text: str) -> str:

@@ -53,6 +53,8 @@ class SessionSettings:
     """What `ref` names."""
     grammar_ids: tuple[str, ...] = ()
     verifiers: tuple[Verifier, ...] = ()
+    verifies_slowly: bool = False
+    """Whether the verifiers take more than a moment even for a short text."""
     seeded: bool = True
     """Whether the caller chose the seed: then rollback, new turn and fork keep it."""
     pins: tuple[object, ...] = ()

@@ -164,9 +164,11 @@ class Session:
 
     @property
     def is_slow(self) -> bool:
-        """Whether its next step may take more than a moment: its last one did, or a long text is to be verified."""
-        long_text = bool(self.log.settings.verifiers) and self.directive.settled_bytes > _LONG_TEXT_BYTES
-        return long_text or self._state is None or self.step_seconds > _SLOW_SECONDS
+        """Whether its next step may take more than a moment: its last one did, or a long text is to be verified, or a
+        text against a long schema."""
+        settings = self.log.settings
+        long_text = bool(settings.verifiers) and self.directive.settled_bytes > _LONG_TEXT_BYTES
+        return long_text or settings.verifies_slowly or self._state is None or self.step_seconds > _SLOW_SECONDS
 
     @property
     def is_busy(self) -> bool:

@@ -209,6 +209,20 @@ def test_a_complete_output_is_checked_against_the_schema_as_it_was_given(stub, b
     assert not cut.directive.finish.HasField("schema_satisfied")
 
 
+def test_a_schema_too_long_to_be_read_in_the_daemon_is_the_same_grammar_and_checked_as_well(stub, byte_vocabulary):
+    values = [f"value {i:05}" for i in range(9000)]
+    short, long = (json.dumps({"enum": values}, indent=indent).encode() for indent in (None, 1))
+    ids = [
+        stub.CompileGrammar(
+            grammar_pb2.CompileGrammarRequest(vocabulary_id=byte_vocabulary, grammar=schema(text).grammar)
+        ).grammar_id
+        for text in (short, long)
+    ]
+    assert ids[0] == ids[1]
+    walk = Walk(stub, byte_vocabulary, schema(long)).take(b'"value 00700"')
+    assert walk.directive.finish.schema_satisfied
+
+
 def test_what_follows_the_reasoning_is_what_is_checked(stub, byte_vocabulary):
     end = session_pb2.ReasoningEnd(texts=[b"</think>"])
     walk = Walk(stub, byte_vocabulary, schema(b'{"enum":["a"]}'), end).take(b'thinking</think>"a"')

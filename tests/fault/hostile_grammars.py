@@ -32,7 +32,6 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="name the grammars and end")
     parser.add_argument("--only", default="", metavar="TEXT", help="those whose kind or name has this in it")
     parser.add_argument("--address", metavar="ADDRESS", help="attack this daemon, a Unix socket, instead of an own one")
-    parser.add_argument("--for-ever", action="store_true", help="again and again, without a table")
     chosen = parser.parse_args()
     found = [hostile for hostile in corpus() if chosen.only in f"{hostile.kind} {hostile.name}"]
     if chosen.list:
@@ -43,8 +42,6 @@ def main() -> int:
     from tests.fault.attack import attack_on, attacked_daemon, verdict_table
 
     with attacked_daemon() if chosen.address is None else attack_on(chosen.address) as attack:
-        while chosen.for_ever:
-            attack.send(found)
         print(verdict_table(attack.send(found)))
     return 0
 

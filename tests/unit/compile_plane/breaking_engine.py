@@ -13,6 +13,8 @@ from constraintd.grammar import engines, sandbox_process
 from constraintd.grammar.source import Grammar, GrammarKind
 from constraintd.vocabulary.vocabulary import Vocabulary
 
+_TELL = "tell "
+"""Before an order: first the child tells a product."""
 PROGRAM = f"from {__name__} import main; main()"
 
 
@@ -22,9 +24,13 @@ class BreakingEngine:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._width = vocabulary.logits_width
 
-    def compile(self, grammar: Grammar) -> _Nothing:
+    def lower(self, grammar: Grammar) -> bytes:
         """See Engine."""
-        match grammar.texts[0].split():
+        return b"a product" if grammar.texts[0].startswith(_TELL) else b""
+
+    def compile(self, grammar: Grammar, lowered: bytes = b"") -> _Nothing:
+        """See Engine."""
+        match grammar.texts[0].removeprefix(_TELL).split():
             case ["signal", name]:
                 os.kill(os.getpid(), signal.Signals[name])
             case ["hang"]:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from constraintd.config import Limits
 from constraintd.constraint import Constraint
 from constraintd.constraint_plan import plan_constraint
 from constraintd.engine.trigger import Trigger, TriggerKind
@@ -33,7 +32,7 @@ def ids(*values):
 
 
 def parts(constraint, reasoning=None):
-    plan = plan_constraint(constraint, Limits())
+    plan = plan_constraint(constraint)
     return plan.parts([GRAMMARS[ref.grammar_id] for ref in plan.refs], VOCABULARY, reasoning)
 
 
