@@ -147,9 +147,7 @@ class SamplerState:
         """
         ending = self._eog | self._stop_ids
         quiet = len(tokens) if ending.isdisjoint(tokens) else next(i for i, t in enumerate(tokens) if t in ending)
-        output, match = self._scanner.append(
-            self._output, b"".join(map(self._settings.vocabulary.bytes_of, tokens[:quiet]))
-        )
+        output, match = self._scanner.append(self._output, self._settings.vocabulary.text_of(tokens[:quiet]))
         # What may be a stop, or needs the mask at its own place, is looked at where it stands.
         if match is not None or (self._mu is not None and 0 in surprisals):
             quiet = 0

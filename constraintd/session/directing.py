@@ -53,10 +53,9 @@ def _verified(finish: Finish, state: SamplerState, log: Log, tokens: Sequence[in
     verifiers = log.settings.verifiers
     if finish.constraint_incomplete or not verifiers:
         return finish
-    bytes_of = state.settings.vocabulary.bytes_of
     offset = state.turn_offset
     turn = [*log.tokens[state.turn_position :], *tokens]
-    text = b"".join(map(bytes_of, turn))[: finish.cut_offset - offset]
+    text = state.settings.vocabulary.text_of(turn)[: finish.cut_offset - offset]
     for verifier in verifiers:
         violation = verifier.check(text[max(0, state.begins_at(verifier.name) - offset) :])
         if violation is not None:

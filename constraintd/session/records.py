@@ -7,6 +7,7 @@ whoever reads records resolves those first, which may take a compilation.
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from constraintd.session.log import Log, Mark
 from constraintd.session.step_records import OTHER, WITH_ONE_PASS, read_step, read_steps
 
 _OPENED, _ACCEPTED, _TRUNCATED, _RECONFIGURED, _TURNED, _FINISHED, _FED = range(1, 8)
-_WITH_SETTINGS = frozenset(bytes([kind]) for kind in (_OPENED, _RECONFIGURED, _TURNED))
+_WITH_SETTINGS = re.compile(b"[%c%c%c]" % (_OPENED, _RECONFIGURED, _TURNED))
 _MANY = 64  # records: reading fewer at once takes longer than one by one
 
 Resolve = Callable[[SettingsRef, tuple[int, ...]], SessionSettings]
@@ -106,7 +107,8 @@ def is_finish(record: bytes) -> bool:
 def refs_in(records: Sequence[bytes]) -> list[SettingsRef]:
     """The settings that the records name, each once. Raises InvalidEnvelope."""
     found: dict[SettingsRef, None] = {}
-    for index in [at for at, record in enumerate(records) if record[:1] in _WITH_SETTINGS]:
+    kinds = b"".join([record[:1] or b"\0" for record in records])
+    for index in [match.start() for match in _WITH_SETTINGS.finditer(kinds)]:
         reader = Reader(records[index], f"records[{index}]")
         if reader.unsigned() == _OPENED:
             reader.text(), reader.data(), reader.data()

@@ -89,6 +89,13 @@ class Vocabulary:
         """Bytes that `token_id` adds to the text: `b""` for special ids, holes and padding columns."""
         return self.token_bytes[token_id] if 0 <= token_id < len(self.token_bytes) else b""
 
+    def text_of(self, token_ids: Sequence[int]) -> bytes:
+        """Bytes that these ids, none of them negative, add to the text one after the other."""
+        try:
+            return b"".join(map(self.token_bytes.__getitem__, token_ids))
+        except IndexError:  # a padding column
+            return b"".join(map(self.bytes_of, token_ids))
+
 
 def build_vocabulary(
     token_bytes: Sequence[bytes],

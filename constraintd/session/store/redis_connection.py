@@ -40,6 +40,14 @@ class RedisConnection:
         self._lock = threading.Lock()
         self._client: Any = None
 
+    @property
+    def in_cluster(self) -> bool:
+        """Whether a script's keys must lie in one slot. Connects; StoreUnavailable if that fails."""
+        try:
+            return isinstance(self._connected(), RedisCluster)
+        except (RedisError, OSError) as error:
+            raise self._unavailable(error) from error
+
     def call(self, commands: Sequence[Command]) -> list[Any]:
         """Runs commands, those to one server in order; their answers. StoreUnavailable if one failed."""
         if not commands:
@@ -52,11 +60,14 @@ class RedisConnection:
                 answers += self._call(client, commands[at : at + _PIECE])
         except (RedisError, OSError) as error:
             self._forget(client)
-            raise StoreUnavailable(
-                f"redis {self._place}: {error}; check that the server runs and can be reached, then try again",
-                store=self._place,
-            ) from error
+            raise self._unavailable(error) from error
         return answers
+
+    def _unavailable(self, error: Exception) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"redis {self._place}: {error}; check that the server runs and can be reached, then try again",
+            store=self._place,
+        )
 
     def _call(self, client: Any, commands: Sequence[Command]) -> list[Any]:
         answers = _send(client, [_by_hash(command) for command in commands])

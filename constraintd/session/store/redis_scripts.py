@@ -1,4 +1,4 @@
-"""What runs inside Redis: each script touches one session, or one blob, and so one slot of a cluster.
+"""What runs inside Redis: in a cluster each script touches one session, or one blob, and so one slot.
 
 Times are seconds since 1970 by the server's clock; a script takes its first argument for the time unless that is empty.
 Scripts are sent by hash and, to a server that doesn't know them yet, once as text.
@@ -32,17 +32,31 @@ def _script(text: str) -> Script:
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-# KEYS: head, records, blobs. ARGV: now, expected head (empty: no session), new head, number of blobs, blobs, records.
-# Gives 1 if written, else the head that stands there, or nil. RPUSH in slices, since Lua's stack holds 8,000 values.
+# KEYS: head, records, blobs of each session. ARGV: now; then for each session the expected head (empty: no session),
+# new head, numbers of blobs and of records, blobs, records. Gives for each 1 if it was written, else the head that
+# stands there, or nil. RPUSH in slices, since Lua's stack holds 8,000 values.
 WRITE = _script("""
-local kept = redis.call('HMGET', KEYS[1], 'head', 'used')
-if (kept[1] or '') ~= ARGV[2] then return kept[1] end
-now = math.max(now, tonumber(kept[2]) or 0)
-redis.call('HSET', KEYS[1], 'head', ARGV[3], 'used', string.format('%.6f', now))
-local blobs = tonumber(ARGV[4])
-for i = 5, 4 + blobs do redis.call('SADD', KEYS[3], ARGV[i]) end
-for i = 5 + blobs, #ARGV, 1000 do redis.call('RPUSH', KEYS[2], unpack(ARGV, i, math.min(i + 999, #ARGV))) end
-return 1
+local answers, at = {}, 2
+for session = 1, #KEYS / 3 do
+  local key, expected, head = KEYS[3 * session - 2], ARGV[at], ARGV[at + 1]
+  local blobs, records = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+  at = at + 4
+  local kept = redis.call('HMGET', key, 'head', 'used')
+  if (kept[1] or '') ~= expected then
+    answers[session] = kept[1]
+  else
+    local used = string.format('%.6f', math.max(now, tonumber(kept[2]) or 0))
+    redis.call('HSET', key, 'head', head, 'used', used)
+    for i = at, at + blobs - 1 do redis.call('SADD', KEYS[3 * session], ARGV[i]) end
+    local last = at + blobs + records - 1
+    for i = at + blobs, last, 1000 do
+      redis.call('RPUSH', KEYS[3 * session - 1], unpack(ARGV, i, math.min(i + 999, last)))
+    end
+    answers[session] = 1
+  end
+  at = at + blobs + records
+end
+return answers
 """)
 
 # KEYS: head, records, blobs. ARGV: now. Gives head, idle seconds, blobs, records, all of one instant; or nil.
