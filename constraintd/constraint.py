@@ -6,6 +6,7 @@ end. Only grammars can leave a text incomplete: a token rule shapes it, and says
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -20,6 +21,7 @@ from constraintd.engine.permissive import ForkWalk, PermissiveWalk, staying
 from constraintd.engine.region import PERMISSIVE_BYTES, Region
 from constraintd.errors import InvalidEnvelope, InvalidField
 from constraintd.mask.packed import Words, empty, of_ids, to_bytes
+from constraintd.metrics import recording
 from constraintd.vocabulary.vocabulary import Vocabulary
 
 
@@ -111,22 +113,31 @@ class Constraint:
 
         `may_end` False takes EOG out where another token is legal; where none is, the text ends all the same.
         """
+        recorder = recording.active
+        began = 0.0 if recorder is None else time.perf_counter()
         words = self._and_of_masks()
         goes_on = bool((words & ~self._eog).any())
         ends = bool((words & self._eog).any())
         if ends and goes_on and not may_end:
             words = words & ~self._eog
-        return MaskView(
+        view = MaskView(
             to_bytes(words),
             complete=self.is_complete(),
             exhausted=ends and not goes_on,
             dead_end=not ends and not goes_on,
         )
+        if recorder is not None:
+            recorder.mask_seconds.observe(time.perf_counter() - began)
+        return view
 
     def consume(self, token: int) -> None:
         """Advances over a legal token that is not terminal. Raises LimitExceeded."""
+        recorder = recording.active
+        began = 0.0 if recorder is None else time.perf_counter()
         for matcher in self._matchers:
             matcher.consume(token)
+        if recorder is not None:
+            recorder.advance_seconds.observe(time.perf_counter() - began)
 
     def consume_all(self, tokens: Sequence[int]) -> None:
         """`consume` for each in turn, faster. Raises LimitExceeded; the constraint is then undefined."""

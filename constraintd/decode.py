@@ -16,19 +16,18 @@ from concurrent.futures import Executor
 from typing import Any
 
 from constraintd import failpoints
+from constraintd.answers import Answers
 from constraintd.config import Limits
 from constraintd.errors import ConstraintdError, StepInFlight, StoreUnavailable, TooLarge, VocabularyMismatch
-from constraintd.server.errors import step_error
+from constraintd.metrics import recording
 from constraintd.session.directive import Directive
 from constraintd.session.session import Pending, Session
 from constraintd.session.table import SessionTable, StaleCopy
-from constraintd.translate import directive_message, session_id_of
+from constraintd.translate import session_id_of
 from constraintd.v1 import constraint_service_pb2, session_pb2
 
 _SLICE_SECONDS = 0.002
 _ATTEMPTS = 3
-# Room that an answer takes in its batch besides its own bytes: field tags and lengths.
-_ANSWER_OVERHEAD = 16
 
 Write = Callable[[constraint_service_pb2.DecodeResponse], Awaitable[None]]
 
@@ -98,26 +97,39 @@ class DecodeStream:
             raise TooLarge(
                 "step_batch.steps", limit=self._limits.max_batch_steps, actual=len(batch.steps), unit="steps"
             )
-        answers = _Answers(self._limits.directive_batch_bytes)
+        began = time.perf_counter()
+        recorder = recording.active
+        if recorder is not None:
+            recorder.batch_steps.observe(len(batch.steps))
+            recorder.wire_bytes_in.add(batch.ByteSize())
+        answers = Answers(self._limits.directive_batch_bytes)
         seen: set[bytes] = set()
         pendings: list[tuple[session_pb2.Step, Pending]] = []
-        slice_end = time.perf_counter() + _SLICE_SECONDS
+        slice_end = began + _SLICE_SECONDS
         for step in batch.steps:
             try:
                 self._take(step, seen, pendings, answers)
             except ConstraintdError as error:
-                answers.add(_refusal(step, error))
+                answers.refusal(step, error)
             if time.perf_counter() > slice_end:
-                await self._keep(pendings, answers)
-                pendings, answers = [], _Answers(self._limits.directive_batch_bytes)
+                await self._keep(pendings, answers, began)
+                pendings, answers = [], Answers(self._limits.directive_batch_bytes)
                 await asyncio.sleep(0)
                 slice_end = time.perf_counter() + _SLICE_SECONDS
-        await self._keep(pendings, answers)
+        await self._keep(pendings, answers, began)
 
     async def drain(self) -> None:
         """Waits until every slow step is answered."""
         while self._slow:
             await asyncio.gather(*self._slow)
+
+    async def say_draining(self) -> None:
+        """Tells the client that no more of its Steps will be read here. Raises StreamGone."""
+        async with self._writing:
+            try:
+                await self._write(constraint_service_pb2.DecodeResponse(draining=constraint_service_pb2.Draining()))
+            except Exception as error:  # gRPC has no one class for it
+                raise StreamGone from error
 
     def cancel(self) -> None:
         """Drops answers that nobody will read any more; their steps stay applied."""
@@ -129,7 +141,7 @@ class DecodeStream:
         step: session_pb2.Step,
         seen: set[bytes],
         pendings: list[tuple[session_pb2.Step, Pending]],
-        answers: _Answers,
+        answers: Answers,
     ) -> None:
         """Prepares a step right here, or hands it to the slow lane. Raises what it is refused with."""
         check_step(step, self._limits)
@@ -153,7 +165,7 @@ class DecodeStream:
         elif self._sessions.store.shared:
             self._later(self._step_slowly(step))
         else:
-            answers.add(_answer(step, pending))
+            answers.directive(step, pending)
 
     def _check_vocabulary(self, session: Session) -> None:
         if session.identity.vocabulary.fingerprint != self._vocabulary_id:
@@ -163,11 +175,14 @@ class DecodeStream:
                 "step it on a stream of its own vocabulary"
             )
 
-    async def _keep(self, pendings: Sequence[tuple[session_pb2.Step, Pending]], answers: _Answers) -> None:
-        """Keeps what is pending, then sends its answers with those that are ready; where keeping takes long, later."""
+    async def _keep(self, pendings: Sequence[tuple[session_pb2.Step, Pending]], answers: Answers, began: float) -> None:
+        """Keeps what is pending, then sends its answers with those that are ready; where keeping takes long, later.
+
+        `began`: when the batch came, by time.perf_counter.
+        """
         if self._sessions.store.quick or not pendings:
             kept = self._sessions.keep([pending for _, pending in pendings]) if pendings else []
-            await self._answer(pendings, kept, answers)
+            await self._answer(pendings, kept, answers, began)
             return
         await self._send(answers.take())
 
@@ -176,7 +191,7 @@ class DecodeStream:
             held = [pending for _, pending in pendings]
             # Shielded: what is pending holds its sessions until it is kept, whether or not anybody still waits for it.
             kept = await asyncio.shield(loop.run_in_executor(self._threads, self._sessions.keep, held))
-            await self._answer(pendings, kept, _Answers(self._limits.directive_batch_bytes))
+            await self._answer(pendings, kept, Answers(self._limits.directive_batch_bytes), began)
 
         self._later(keep_in_thread())
 
@@ -184,27 +199,38 @@ class DecodeStream:
         self,
         pendings: Sequence[tuple[session_pb2.Step, Pending]],
         kept: Sequence[StaleCopy | ConstraintdError | None],
-        answers: _Answers,
+        answers: Answers,
+        began: float,
     ) -> None:
+        applied = 0
         for (step, pending), result in zip(pendings, kept, strict=True):
             if result is None:
-                answers.add(_answer(step, pending.directive))
+                applied += 1
+                answers.directive(step, pending.directive)
             elif isinstance(result, ConstraintdError):
-                answers.add(_refusal(step, result))
+                answers.refusal(step, result)
             else:
                 self._later(self._step_slowly(step))
+        recorder = recording.active
+        if recorder is not None:
+            recorder.step_seconds["quick"].observe_many(time.perf_counter() - began, applied)
         failpoints.hit(failpoints.REPLY_BEFORE)
         await self._send(answers.take())
         failpoints.hit(failpoints.REPLY_AFTER)
 
     async def _step_slowly(self, step: session_pb2.Step) -> None:
+        began = time.perf_counter()
+        answers = Answers(self._limits.directive_batch_bytes)
         try:
             self._check_vocabulary(await self._sessions.get(step.session_id))
-            answer = _answer(step, await step_kept(self._sessions, step, self._threads))
+            answers.directive(step, await step_kept(self._sessions, step, self._threads))
+            recorder = recording.active
+            if recorder is not None:
+                recorder.step_seconds["slow"].observe(time.perf_counter() - began)
         except ConstraintdError as error:
-            answer = _refusal(step, error)
+            answers.refusal(step, error)
         failpoints.hit(failpoints.REPLY_BEFORE)
-        await self._send([constraint_service_pb2.DirectiveBatch(answers=[answer])])
+        await self._send(answers.take())
         failpoints.hit(failpoints.REPLY_AFTER)
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
@@ -217,43 +243,14 @@ class DecodeStream:
         self._slow.add(task)
         task.add_done_callback(self._slow.discard)
 
-    async def _send(self, batches: list[constraint_service_pb2.DirectiveBatch]) -> None:
+    async def _send(self, responses: list[constraint_service_pb2.DecodeResponse]) -> None:
         async with self._writing:
-            for batch in batches:
+            for response in responses:
                 try:
-                    await self._write(constraint_service_pb2.DecodeResponse(directive_batch=batch))
+                    await self._write(response)
                 except Exception as error:  # gRPC has no one class for it
                     raise StreamGone from error
 
 
 class StreamGone(Exception):
     """An answer could not be sent: the stream has ended."""
-
-
-def _answer(step: session_pb2.Step, directive: Directive) -> constraint_service_pb2.StepAnswer:
-    return constraint_service_pb2.StepAnswer(session_id=step.session_id, directive=directive_message(directive))
-
-
-def _refusal(step: session_pb2.Step, error: ConstraintdError) -> constraint_service_pb2.StepAnswer:
-    return constraint_service_pb2.StepAnswer(session_id=step.session_id[:64], error=step_error(error))
-
-
-class _Answers:
-    """Answers that wait to be sent, cut into batches that each stay under the limit."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._batches: list[constraint_service_pb2.DirectiveBatch] = []
-        self._size = 0
-
-    def add(self, answer: constraint_service_pb2.StepAnswer) -> None:
-        size = answer.ByteSize() + _ANSWER_OVERHEAD
-        if not self._batches or self._size + size > self._limit:
-            self._batches.append(constraint_service_pb2.DirectiveBatch())
-            self._size = 0
-        self._batches[-1].answers.append(answer)
-        self._size += size
-
-    def take(self) -> list[constraint_service_pb2.DirectiveBatch]:
-        batches, self._batches, self._size = self._batches, [], 0
-        return batches

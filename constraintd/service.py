@@ -11,6 +11,8 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar
 
@@ -19,7 +21,7 @@ import grpc
 import constraintd
 from constraintd import failpoints
 from constraintd.config import Limits
-from constraintd.constraint_plan import GrammarRef, source_ref
+from constraintd.constraint_plan import GrammarRef
 from constraintd.decode import DecodeStream, StreamGone, check_step, step_kept
 from constraintd.errors import (
     HelloExpected,
@@ -30,10 +32,14 @@ from constraintd.errors import (
 from constraintd.grammar.cache import Lease
 from constraintd.grammar.compiler import Compiled, GrammarCompiler, default_limits
 from constraintd.grammar.honesty import report_of
-from constraintd.grammar.sandbox import Sandbox
+from constraintd.grammar.sandbox import HelperSandbox, Sandbox
 from constraintd.grammar.sandbox_protocol import CompileLimits
-from constraintd.grammar.source import Grammar
+from constraintd.grammar.source import Grammar, GrammarSource
 from constraintd.known_sources import KnownSources
+from constraintd.metrics import recording
+from constraintd.metrics.calls import measured, refused_grammars
+from constraintd.metrics.measured_store import MeasuredStore
+from constraintd.metrics.sources import OnLoop, Sources
 from constraintd.replay import Hold, Replay, SettingsShelf
 from constraintd.revival import Revival
 from constraintd.session.store.store import SessionStore
@@ -44,6 +50,7 @@ from constraintd.translate import (
     FORMATS,
     compile_limits_of,
     directive_message,
+    grammar_source_of,
     report_messages,
     vocabulary_message,
 )
@@ -64,18 +71,22 @@ _COMPONENTS = ("grpcio", "llguidance", "numpy", "protobuf", "sentencepiece", "to
 _TABLE_CHUNK = 1 << 20
 _SWEEP_SECONDS = 5.0
 _log = logging.getLogger(__name__)
-# Up to here, reading a grammar takes less than the hop to a thread and back.
-_SMALL_SOURCE_BYTES = 2048
+# Keywords whose report is put together in less time than the hop to a thread and back takes.
+_SHORT_REPORT = 100
 
 Context = grpc.aio.ServicerContext[Any, Any]
 T = TypeVar("T")
 
 
+@measured
 class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
     """constraintd.v1.ConstraintService over one daemon's vocabularies, grammars and sessions."""
 
-    def __init__(self, limits: Limits, sandbox: Sandbox, store: SessionStore) -> None:
+    def __init__(self, limits: Limits, sandbox: Sandbox, store: SessionStore, *, threads: int = 4) -> None:
+        """`threads`: of each of the pools that open and step sessions."""
         self._limits = limits
+        self._sandbox = sandbox
+        store = MeasuredStore(store)
         self._vocabularies = VocabularyRegistry(limits.max_vocabularies)
         self._compiler = GrammarCompiler(self._vocabularies, sandbox, limits)
         self._known = KnownSources()
@@ -83,8 +94,8 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         self._decoding = Streams()
         self._uploads = 0
         # Apart, so that slow openings can't hold up a slow step, nor the other way round. Compiling has its own.
-        self._open_threads = ThreadPoolExecutor(4, "open")
-        self._step_threads = ThreadPoolExecutor(4, "step")
+        self._open_threads = ThreadPoolExecutor(threads, "open")
+        self._step_threads = ThreadPoolExecutor(threads, "step")
         self._uploaded = Vocabularies(self._vocabularies, self._compiler.prepare, store.blob, self._open_threads)
         shelf = SettingsShelf()
         self._revival = Revival(store, self._uploaded, Replay(shelf, limits), self._hold_for_long, self._open_threads)
@@ -109,7 +120,7 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         self._step_threads.shutdown(wait=False, cancel_futures=True)
 
     def end_streams(self) -> None:
-        """Ends every Decode stream with UNAVAILABLE, once what it has read is answered."""
+        """Says Draining on every Decode stream, and ends it with UNAVAILABLE once what it has read is answered."""
         self._decoding.end()
 
     async def GetServerInfo(
@@ -157,16 +168,18 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
     ) -> grammar_pb2.CompileGrammarResponse:
         """Compiles, or finds, a grammar."""
         limits = compile_limits_of(request.limits, default_limits(self._limits))
-        raw = request.grammar.SerializeToString(deterministic=True)
+        raw = request.grammar.SerializeToString(deterministic=True) if KnownSources.takes(request.grammar) else b""
         known = self._known.find(raw)
         await self._uploaded.find(request.vocabulary_id)
         if known is None:
-            known = self._known.add(raw, await self._read(source_ref(request.grammar, self._limits)))
+            known = self._known.add(raw, await self._read(grammar_source_of(request.grammar)))
         compiled = await self._compile(request.vocabulary_id, known.grammar, context, limits)
         if known.answer is None:
-            report = report_messages(report_of(compiled.grammar))
+            report = report_of(compiled.grammar)
+            make = partial(report_messages, report)
+            messages = make() if len(report) <= _SHORT_REPORT else await self._in_thread(make)
             known.answer = grammar_pb2.CompileGrammarResponse(
-                grammar_id=compiled.grammar.grammar_id, cached=True, report=report
+                grammar_id=compiled.grammar.grammar_id, cached=True, report=messages
             )
         if compiled.cached:
             return known.answer
@@ -175,16 +188,22 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         answer.cached = False
         return answer
 
-    async def _read(self, ref: GrammarRef) -> Grammar:
-        assert ref.read is not None
-        return ref.read() if ref.size <= _SMALL_SOURCE_BYTES else await self._in_thread(ref.read)
+    async def _read(self, source: GrammarSource | Grammar) -> Grammar:
+        with refused_grammars():
+            return source if isinstance(source, Grammar) else await self._compiler.read(source)
 
     async def _compile(
-        self, vocabulary_id: str, grammar: Grammar, context: Context, limits: CompileLimits | None = None
+        self, vocabulary_id: str, grammar: Grammar, context: Context | None, limits: CompileLimits | None = None
     ) -> Compiled:
-        remaining = context.time_remaining()
-        deadline = None if remaining is None else time.monotonic() + remaining
-        return await self._compiler.compile(vocabulary_id, grammar, deadline=deadline, limits=limits)
+        began = time.monotonic()
+        remaining = None if context is None else context.time_remaining()
+        deadline = None if remaining is None else began + remaining
+        with refused_grammars():
+            compiled = await self._compiler.compile(vocabulary_id, grammar, deadline=deadline, limits=limits)
+        recorder = recording.active
+        if recorder is not None and not compiled.cached:
+            recorder.compile_seconds.observe(time.monotonic() - began)
+        return compiled
 
     async def OpenSession(
         self, request: session_pb2.OpenSessionRequest, context: Context
@@ -251,26 +270,32 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
 
         async def hold(vocabulary_id: str, ref: GrammarRef) -> Lease:
             await self._uploaded.find(vocabulary_id)
-            if ref.read is None:
+            if ref.source is None:
                 return self._compiler.get(vocabulary_id, ref.grammar_id)
-            return (await self._compile(vocabulary_id, await self._read(ref), context)).lease
+            return (await self._compile(vocabulary_id, await self._read(ref.source), context)).lease
 
         return hold
 
     async def _hold_for_long(self, vocabulary_id: str, ref: GrammarRef) -> Lease:
         """The same without a deadline, for a session that is revived: whoever asked for it may ask again."""
-        if ref.read is None:
+        if ref.source is None:
             return self._compiler.get(vocabulary_id, ref.grammar_id)
-        return (await self._compiler.compile(vocabulary_id, await self._read(ref))).lease
+        return (await self._compile(vocabulary_id, await self._read(ref.source), None)).lease
 
     async def sweep(self) -> None:
         """Lets go of sessions that nobody steps, for as long as the daemon runs."""
-        while True:
-            await asyncio.sleep(_SWEEP_SECONDS)
-            try:
-                await self._sessions.sweep()
-            except StoreUnavailable as error:
-                _log.warning("%s; sessions expire later", error.message)
+        # Here because it is where a running daemon has its loop.
+        with recording.watching(Sources(asyncio.get_running_loop(), self._statistics, self._sessions.statistics)):
+            while True:
+                await asyncio.sleep(_SWEEP_SECONDS)
+                try:
+                    await self._sessions.sweep()
+                except StoreUnavailable as error:
+                    _log.warning("%s; sessions expire later", error.message)
+
+    def _statistics(self) -> OnLoop:
+        starts = self._sandbox.statistics().starts if isinstance(self._sandbox, HelperSandbox) else 0
+        return OnLoop(self._streams, self._limits.max_streams, starts, self._compiler.statistics())
 
     async def Decode(  # type: ignore[override]  # writes for itself: answers leave in any order
         self, request_iterator: AsyncIterator[constraint_service_pb2.DecodeRequest], context: Context
@@ -303,7 +328,9 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
             _log.debug("a Decode stream ended before its answers were sent")
         except Stopping:
             if stream is not None:
-                await stream.drain()
+                with suppress(StreamGone):
+                    await stream.say_draining()
+                    await stream.drain()
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the daemon is stopping; connect again")
         finally:
             self._streams -= 1

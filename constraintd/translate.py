@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from constraintd.config import Limits
 from constraintd.errors import InvalidField
 from constraintd.grammar.json_schema.report import KeywordReport, Policy, PropertyOrder, SchemaOptions, Whitespace
 from constraintd.grammar.sandbox_protocol import CompileLimits
-from constraintd.grammar.source import Grammar, GrammarKind, parse_grammar
+from constraintd.grammar.source import GrammarKind, GrammarSource
 from constraintd.sampler.finish import Finish
 from constraintd.session.directive import DenseMask, Directive
 from constraintd.session.session import Session
@@ -52,24 +51,22 @@ def session_id_of(value: bytes, field: str = "session_id") -> bytes:
     return value
 
 
-def grammar_of(message: grammar_pb2.Grammar, limits: Limits) -> Grammar:
-    """The grammar in canonical form. Raises InvalidField, TooLarge, InvalidGrammar."""
+def grammar_source_of(message: grammar_pb2.Grammar) -> GrammarSource:
+    """The grammar as it came, unread. Raises InvalidField."""
     name = message.WhichOneof("source")
     if name is None:
         raise InvalidField("grammar", "has no source; set one, such as json_schema or regex")
     kind = GrammarKind(name)
     texts: Sequence[bytes]
     if kind is GrammarKind.CHOICE:
-        texts = list(message.choice.texts)
+        texts = message.choice.texts
     elif kind is GrammarKind.JSON_OBJECT:
         texts = []
     elif kind is GrammarKind.GBNF:
         texts = [message.gbnf.text, message.gbnf.root or b"root"]
     else:
         texts = [getattr(message, name)]
-    return parse_grammar(
-        kind, texts, max_bytes=limits.max_grammar_bytes, options=schema_options_of(message.json_options)
-    )
+    return GrammarSource(kind, texts, schema_options_of(message.json_options))
 
 
 def schema_options_of(message: grammar_pb2.JsonOptions) -> SchemaOptions:
@@ -125,17 +122,23 @@ def vocabulary_message(vocabulary: Vocabulary) -> vocabulary_pb2.Vocabulary:
 
 def directive_message(directive: Directive) -> session_pb2.Directive:
     """The answer to a step."""
+    message = session_pb2.Directive()
+    fill_directive(message, directive)
+    return message
+
+
+def fill_directive(message: session_pb2.Directive, directive: Directive) -> None:
+    """Writes the answer to a step into an empty message."""
+    message.position = directive.position
+    message.draw = directive.draw
+    message.settled_bytes = directive.settled_bytes
+    if directive.mu is not None:
+        message.mu = directive.mu
     standing = directive.standing
-    message = session_pb2.Directive(
-        position=directive.position,
-        draw=directive.draw,
-        settled_bytes=directive.settled_bytes,
-        mu=directive.mu,
-        awaiting_trigger=standing.awaiting_trigger,
-        allows_eog=standing.allows_eog,
-        complete=standing.complete,
-        exhausted=standing.exhausted,
-    )
+    message.awaiting_trigger = standing.awaiting_trigger
+    message.allows_eog = standing.allows_eog
+    message.complete = standing.complete
+    message.exhausted = standing.exhausted
     outcome = directive.outcome
     if isinstance(outcome, DenseMask):
         message.mask.dense = outcome.words
@@ -148,7 +151,6 @@ def directive_message(directive: Directive) -> session_pb2.Directive:
         message.adjustments.ids = changes.ids.astype("<u4", copy=False).tobytes()
         message.adjustments.scales = changes.scales.astype("<f8", copy=False).tobytes()
         message.adjustments.offsets = changes.offsets.astype("<f8", copy=False).tobytes()
-    return message
 
 
 def finish_message(finish: Finish) -> session_pb2.Finish:

@@ -29,6 +29,7 @@ from constraintd_client.backoff import Backoff
 from constraintd_client.errors import ConstraintdError
 from numpy.typing import NDArray
 
+from constraintd_runner import metrics_recording
 from constraintd_runner.directives import DirectiveSource
 from constraintd_runner.errors import (
     Abandoned,
@@ -51,6 +52,8 @@ from constraintd_runner.generation import (
 )
 from constraintd_runner.line import Line
 from constraintd_runner.live import Live
+from constraintd_runner.metrics_recording import LoopStatistics
+from constraintd_runner.metrics_source import MeasuredSource
 from constraintd_runner.prefill import prefill
 from constraintd_runner.sampling import BrokenLogits, NothingLeft
 
@@ -96,12 +99,17 @@ class DecodeLoop:
         self._untold: list[tuple[Generation, Event]] = []
         # No pause as long as what a Step may wait: else one that comes late in an outage would see no attempt at all.
         pauses = backoff or Backoff(cap=min(1.0, answer_timeout / 8))
-        self._exchange = Exchange(source, answer_timeout=answer_timeout, backoff=pauses)
+        self._exchange = Exchange(MeasuredSource(source), answer_timeout=answer_timeout, backoff=pauses)
         self._thread = threading.Thread(target=self._run, name="runner-decode", daemon=True)
 
     def start(self) -> None:
         """Starts the loop's thread. Once."""
+        metrics_recording.loop = self.statistics
         self._thread.start()
+
+    def statistics(self) -> LoopStatistics:
+        """How full it is; from any thread."""
+        return LoopStatistics(self._decoder.slots, len(self._live), sum(1 for _ in self._line))
 
     def submit(self, generation: Generation) -> None:
         """Queues a generation; from any thread. Its session's first Directive must carry a mask. An earlier one of the
@@ -116,6 +124,8 @@ class DecodeLoop:
         self._line.stop()
         if self._thread.is_alive():
             self._thread.join()
+        if metrics_recording.loop == self.statistics:
+            metrics_recording.loop = None
 
     # --- the thread ---
 
@@ -195,6 +205,7 @@ class DecodeLoop:
             return
         live.prefilled_at = time.perf_counter()
         live.prefill_s = live.prefilled_at - began
+        metrics_recording.active.prefilled(len(generation.prompt), live.prefill_s)
         self._untold.append((generation, PromptIn()))
         self._pick(live, row)
         self._send()
@@ -202,6 +213,7 @@ class DecodeLoop:
     def _feed(self, batch: Sequence[Live]) -> bool:
         """One forward pass; False if it failed, which ends all who were in it."""
         tokens = [live.token for live in batch if live.token is not None]
+        began = time.perf_counter()
         try:
             rows = self._decoder.decode([live.slot for live in batch], tokens)  # [len(batch), width] float32
         except Exception as error:
@@ -209,6 +221,7 @@ class DecodeLoop:
             for live in batch:
                 self._fail(live, ModelFailure(f"the model's forward pass failed: {error}"))
             return False
+        metrics_recording.active.fed(len(batch), time.perf_counter() - began)
         for live, row in zip(batch, rows, strict=True):
             live.token = None
             live.row = row
@@ -272,6 +285,7 @@ class DecodeLoop:
     def _answer(self, live: Live, directive: Directive) -> None:
         live.directive = directive
         live.wire_bytes += directive.wire_bytes
+        metrics_recording.active.answered(directive, live.waits_us[-1] / 1e6)
         self._untold.append((live.generation, Accepted(live.picked, directive.settled_bytes, live.logprobs)))
         if directive.finish is not None:
             statistics = live.statistics()
@@ -283,6 +297,7 @@ class DecodeLoop:
             self._pick(live, live.row)
 
     def _pick(self, live: Live, row: NDArray[np.float32]) -> None:
+        began = time.perf_counter()
         try:
             choice = live.generation.picker.pick(row, live.directive)
         except BrokenLogits as error:
@@ -300,6 +315,7 @@ class DecodeLoop:
             live.surprisal = choice.surprisal
             live.logprobs = choice.logprobs
             self._fresh.append(live)
+            metrics_recording.active.picked(time.perf_counter() - began)
 
     # --- endings ---
 
@@ -310,10 +326,12 @@ class DecodeLoop:
     def _turn_away(self, generation: Generation, error: RunnerError) -> None:
         self._line.remove(generation)
         self._part(generation, stays=isinstance(error, TakenOver))
+        metrics_recording.active.failed(error)
         self._untold.append((generation, Failed(error)))
 
     def _fail(self, live: Live, error: Exception) -> None:
         self._drop(live, stays=isinstance(error, TakenOver))
+        metrics_recording.active.failed(error)
         self._untold.append((live.generation, Failed(error)))
 
     def _drop(self, live: Live, *, stays: bool = False) -> None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from constraintd.runner.v1 import generation_service_pb2 as pb
 from constraintd.runner.v1 import generation_service_pb2_grpc
 from constraintd.v1 import sampler_pb2, session_pb2
+from constraintd_runner import metrics_recording
 from constraintd_runner.decode import DecodeLoop
 from constraintd_runner.directives import DaemonDirectives
 from constraintd_runner.errors import (
@@ -96,13 +97,13 @@ class GenerationService(generation_service_pb2_grpc.GenerationServiceServicer):
 
     def Generate(self, request: pb.GenerateRequest, context: grpc.ServicerContext) -> Iterator[pb.GenerateResponse]:
         """See generation_service.proto."""
-        yield from self._in_place(self._generate(request, context), context)
+        yield from self._in_place("Generate", self._generate(request, context), context)
 
     def ResumeGeneration(
         self, request: pb.ResumeGenerationRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.GenerateResponse]:
         """See generation_service.proto."""
-        yield from self._in_place(self._resume(request, context, resumable=True), context)
+        yield from self._in_place("ResumeGeneration", self._resume(request, context, resumable=True), context)
 
     def CloseGeneration(
         self, request: pb.CloseGenerationRequest, context: grpc.ServicerContext
@@ -111,16 +112,17 @@ class GenerationService(generation_service_pb2_grpc.GenerationServiceServicer):
         try:
             closed = self._directives.close_now(request.session_id, wanted=context.is_active)
         except (RunnerError, ConstraintdError) as error:
-            _abort(context, error)
+            _abort("CloseGeneration", context, error)
         return pb.CloseGenerationResponse(closed=closed)
 
     def _in_place(
-        self, responses: Iterator[pb.GenerateResponse], context: grpc.ServicerContext
+        self, method: str, responses: Iterator[pb.GenerateResponse], context: grpc.ServicerContext
     ) -> Iterator[pb.GenerateResponse]:
         """The responses, as one of the calls that may run at once; errors become the call's status."""
         if not self._places.acquire(blocking=False):
             limit = self._max_calls
             _abort(
+                method,
                 context,
                 QueueFull(
                     f"{limit} generations run or wait already; try again later",
@@ -131,12 +133,12 @@ class GenerationService(generation_service_pb2_grpc.GenerationServiceServicer):
         try:
             yield from responses
         except (RunnerError, ConstraintdError) as error:
-            _abort(context, error)
+            _abort(method, context, error)
         except Exception as error:
             if not context.is_active():
                 return  # the caller went away, or `_abort` itself raised
             _log.exception("a call failed")
-            _abort(context, error)
+            _abort(method, context, error)
         finally:
             self._places.release()
 
@@ -186,6 +188,7 @@ class GenerationService(generation_service_pb2_grpc.GenerationServiceServicer):
         logprobs = _logprobs_of(request)
         resumed = self._directives.resume_session(request.session_id, wanted=context.is_active)
         check_fits(resumed, self._directives.vocabulary.vocabulary_id, self._model.context_length)
+        metrics_recording.active.resumed()
         session, directive = resumed.session, resumed.session.directive
         text = SettledText(self._table.tokens)
         unseen = unseen_by(request, resumed, text)
@@ -301,8 +304,9 @@ class GenerationService(generation_service_pb2_grpc.GenerationServiceServicer):
         return bounded
 
 
-def _abort(context: grpc.ServicerContext, error: Exception) -> NoReturn:
+def _abort(method: str, context: grpc.ServicerContext, error: Exception) -> NoReturn:
     status = status_of(error)
+    metrics_recording.active.refused(method, status)
     context.set_trailing_metadata(((DETAILS_KEY, status.details()),))
     context.abort(status.code, status.text())
 
