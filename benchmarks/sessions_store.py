@@ -13,7 +13,6 @@ from pathlib import Path
 
 from constraintd_client import ConstraintClient, VocabularyInfo
 from constraintd_runner.directives import DaemonDirectives
-from constraintd_runner.model.cpu_budget import cpu_budget
 from constraintd_runner.model.decoder import Decoder
 from constraintd_runner.model.folder import ModelFolder
 from tokenizers import Tokenizer
@@ -23,6 +22,7 @@ from benchmarks.loop import PROMPT, Constrained, running
 from benchmarks.sessions_daemon import ServedDaemon, disk_sync_us, redis_url
 from benchmarks.sessions_load import BATCH, Load
 from benchmarks.sessions_text import Walk
+from constraintd.serving.cpu_budget import cpu_budget
 
 _MODEL_TOKENS = 120
 

@@ -6,11 +6,11 @@ import argparse
 import statistics
 
 import numpy as np
-from constraintd_runner.model.cpu_budget import cpu_budget
 from constraintd_runner.model.fetch import fetch_smollm2
 
 from benchmarks.form import Progress, Result
 from benchmarks.loop import both
+from constraintd.serving.cpu_budget import cpu_budget
 
 NAME = "split-overhead"
 SUMMARY = "tokens/s kept when the masks come from a separate daemon, and how long the loop waits for them"

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import onnxruntime_genai as og
-from constraintd_runner.model.cpu_budget import cpu_budget
 from constraintd_runner.model.fetch import fetch_smollm2
 from tokenizers import Tokenizer
 
 from benchmarks.form import Progress, Result
 from benchmarks.loop import PROMPT, SCHEMA, both
+from constraintd.serving.cpu_budget import cpu_budget
 
 NAME = "versus-genai"
 SUMMARY = "the runner's loop against onnxruntime-genai in process, unconstrained and under one JSON schema"

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 
 from constraintd import __version__, failpoints
-from constraintd.config import Config, Limits
+from constraintd.config import ENVIRONMENT_PREFIX, FOREIGN_VARIABLES, Config
+from constraintd.serving.cpu_budget import cpu_budget
+from constraintd.serving.logs import set_up_logs
+from constraintd.serving.settings import BadConfig, Loaded, load, settings_of
+from constraintd.serving.settings_file import write_settings
+from constraintd.serving.settings_flags import add_flags, given_flags
 
 _SERVE_EXAMPLE = """examples:
   constraintd serve                                  # on 127.0.0.1:50051
   constraintd serve --listen unix:/run/constraintd.sock
   constraintd serve --listen 127.0.0.1:0 --max-sessions 500
+  constraintd serve --listen 0.0.0.0:50051 --tls-cert tls.crt --tls-key tls.key --tokens-file tokens
 """
-
+_CONFIG_EXAMPLE = """examples:
+  constraintd config show
+  CONSTRAINTD_STORE=memory constraintd config show --config constraintd.toml --max-sessions 500
+"""
+_TOKEN_EXAMPLE = """examples:
+  constraintd token runner-a --until 2027-12-31
+  constraintd token runner-a --append tokens > runner-a.token
+"""
 
 _CHECK_EXAMPLE = """examples:
   constraintd check --vocabulary tokenizer.json --kind regex --grammar date.txt --text 2026-11-29 --text tomorrow
@@ -52,50 +64,10 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_SERVE_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    serve.add_argument(
-        "--listen",
-        action="append",
-        metavar="ADDRESS",
-        help="unix:/path or host:port (port 0: any free one); may be given several times [127.0.0.1:50051]",
-    )
-    serve.add_argument(
-        "--drain-seconds",
-        type=float,
-        default=Config().drain_seconds,
-        metavar="S",
-        help="how long running calls may finish after SIGTERM [%(default)s]",
-    )
-    serve.add_argument(
-        "--store",
-        default=_default_store(),
-        metavar="STORE",
-        help="where sessions are kept: memory, sqlite:PATH (one daemon a file) or redis://HOST:PORT/DB (many daemons) "
-        "[%(default)s]",
-    )
-    serve.add_argument(
-        "--durability",
-        choices=["relaxed", "strict"],
-        default=Config().durability,
-        help="sqlite: an answered step survives the daemon's death (relaxed), or power loss too (strict) [%(default)s]",
-    )
-    serve.add_argument("--failpoints", default="", metavar="SPEC", help=argparse.SUPPRESS)
-    serve.add_argument(
-        "--no-sandbox",
-        dest="sandbox",
-        action="store_false",
-        help="compile grammars without trying them in a process of their own first: only if you trust all of them",
-    )
-    serve.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
-    limits = serve.add_argument_group("limits", "what the daemon takes at most; clients read them with GetServerInfo")
-    for field in fields(Limits):
-        limits.add_argument(
-            "--" + field.name.replace("_", "-"),
-            type=type(field.default),
-            default=field.default,
-            metavar="N",
-            help="[%(default)s]",
-        )
+    _add_settings(serve)
     serve.set_defaults(run=_serve)
+    _add_config(commands)
+    _add_token(commands)
     _add_check(commands)
     _add_compile(commands)
     return parser
@@ -118,7 +90,7 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="instead of one grammar, JSON lines {id, kind, grammar, start?, triggers?, passing, failing, expect?}; "
         "prints a JSON line for each",
     )
-    check.set_defaults(run=_lazily("run_check"))
+    check.set_defaults(run=_lazily("constraintd.check.command", "run_check"))
 
 
 def _add_compile(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -130,7 +102,7 @@ def _add_compile(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_grammar_options(compile_)
-    compile_.set_defaults(run=_lazily("run_compile"))
+    compile_.set_defaults(run=_lazily("constraintd.check.command", "run_compile"))
 
 
 def _add_grammar_options(parser: argparse.ArgumentParser) -> None:
@@ -164,37 +136,79 @@ def _add_grammar_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--address", metavar="TARGET", help="ask the daemon there: unix:/path or host:port")
 
 
-def _lazily(name: str) -> Callable[[argparse.Namespace], int]:
+def _lazily(module: str, name: str) -> Callable[[argparse.Namespace], int]:
     """The command, imported when it runs: --help answers at once."""
 
     def run(options: argparse.Namespace) -> int:
-        from constraintd.check import command
-
-        chosen: Callable[[argparse.Namespace], int] = getattr(command, name)
+        chosen: Callable[[argparse.Namespace], int] = getattr(import_module(module), name)
         return chosen(options)
 
     return run
 
 
-def _default_store() -> str:
-    """A file of the user's own, where such files belong (XDG base directory specification)."""
-    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return f"sqlite:{home}/constraintd/sessions.sqlite"
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    tables = {"limits": "what the daemon takes at most; clients read them with GetServerInfo"}
+    add_flags(parser, Config, tables=tables, prefix=ENVIRONMENT_PREFIX)
+
+
+def _add_config(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    config = commands.add_parser("config", help="show the settings in force", description="Shows settings.")
+    actions = config.add_subparsers(required=True, metavar="ACTION")
+    show = actions.add_parser(
+        "show",
+        help="print every setting, and where its value comes from",
+        description="Prints the config that `serve` would run with, as a file for --config, each setting with where "
+        "its value comes from; no secrets.",
+        epilog=_CONFIG_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_settings(show)
+    show.set_defaults(run=_show_config)
+
+
+def _add_token(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    token = commands.add_parser(
+        "token",
+        help="make a token, and its line for --tokens-file",
+        description="Makes a token: prints it, for its bearer, and the line that tells a server of it (a hash).",
+        epilog=_TOKEN_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    token.add_argument("name", metavar="NAME", help="whose it is; stands in the logs")
+    token.add_argument("--until", metavar="TIME", help="when it expires, such as 2027-01-31 or 2027-01-31T12:00:00Z")
+    token.add_argument("--append", metavar="FILE", help="add the line to this file, and print the token alone")
+    token.set_defaults(run=_lazily("constraintd.server.token_command", "run_token"))
+
+
+def _load(options: argparse.Namespace) -> Loaded[Config]:
+    return load(
+        Config,
+        prefix=ENVIRONMENT_PREFIX,
+        flags=given_flags(options, Config),
+        environment=os.environ,
+        file=options.config,
+        foreign=FOREIGN_VARIABLES,
+    )
+
+
+def _show_config(options: argparse.Namespace) -> int:
+    try:
+        loaded = _load(options)
+    except BadConfig as error:
+        return _complain(error)
+    print(write_settings(settings_of(Config), loaded.values, loaded.origins), end="")
+    return 0
 
 
 def _serve(options: argparse.Namespace) -> int:
-    logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    config = Config(
-        listen=tuple(options.listen or Config().listen),
-        limits=Limits(**{field.name: getattr(options, field.name) for field in fields(Limits)}),
-        drain_seconds=options.drain_seconds,
-        sandbox=options.sandbox,
-        store=options.store,
-        durability=options.durability,
-        failpoints=options.failpoints,
-    )
+    try:
+        config = _load(options).config(prefix=ENVIRONMENT_PREFIX)
+    except BadConfig as error:
+        return _complain(error)
+    set_up_logs(config.log_format, config.log_level)
     if config.failpoints:
         failpoints.enable(config.failpoints)
+    _bound_threads()
     from constraintd.grammar.native_memory import settle_malloc
     from constraintd.grammar.sandbox import HelperSandbox, NoSandbox, SandboxUnavailable
     from constraintd.server.stacks import deepen_stacks
@@ -209,8 +223,7 @@ def _serve(options: argparse.Namespace) -> int:
         # Before gRPC is there: it comes up meanwhile, and inherits nothing of it.
         sandbox.start()
     except SandboxUnavailable as error:
-        print(f"constraintd: {error}", file=sys.stderr)
-        return 1
+        return _complain(error)
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from constraintd.errors import StoreUnavailable
     from constraintd.server.daemon import CannotListen, serve
@@ -218,12 +231,22 @@ def _serve(options: argparse.Namespace) -> int:
 
     try:
         asyncio.run(serve(config, sandbox, ready=lambda addresses: print("listening on", *addresses, flush=True)))
-    except (CannotListen, BadStore, StoreUnavailable) as error:
-        print(f"constraintd: {error}", file=sys.stderr)
-        return 1
+    except (BadConfig, CannotListen, BadStore, StoreUnavailable) as error:
+        return _complain(error)
     finally:
         sandbox.close()
     return 0
+
+
+def _bound_threads() -> None:
+    """Native libraries take a thread for each CPU of the machine, also where the container may use one."""
+    for variable in ("RAYON_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(variable, str(cpu_budget()))
+
+
+def _complain(error: Exception) -> int:
+    print(f"constraintd: {error}", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

@@ -63,6 +63,13 @@ class LimitReached(ConstraintdError):
         super().__init__(f"all {limit} {what} are taken: {remedy}, or raise the server's limit", what=what, limit=limit)
 
 
+class Unauthenticated(ConstraintdError):
+    """The call came without a token that the server knows."""
+
+    code = "UNAUTHENTICATED"
+    reason = "UNAUTHENTICATED"
+
+
 # --- vocabularies ---
 
 

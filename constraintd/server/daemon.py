@@ -3,104 +3,166 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
-import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from constraintd.config import Config
 from constraintd.grammar.sandbox import Sandbox
+from constraintd.server.collector import settle_collector
 from constraintd.server.error_interceptor import ErrorInterceptor
+from constraintd.server.health import Health
+from constraintd.server.request_interceptor import RequestInterceptor
+from constraintd.server.token_interceptor import TokenInterceptor
 from constraintd.service import ConstraintService
+from constraintd.serving.addresses import check_exposure, is_local
+from constraintd.serving.certificates import ServerCertificates, TlsFiles
+from constraintd.serving.cpu_budget import cpu_budget
+from constraintd.serving.farewell import end_within
+from constraintd.serving.listener import CannotListen, Listener
+from constraintd.serving.settings import BadConfig
+from constraintd.serving.socket_mode import mode_of
+from constraintd.serving.tokens import TokensFile
+from constraintd.serving.transport import server_options
 from constraintd.session.store.store import SessionStore
 from constraintd.stores import open_store
 from constraintd.v1 import constraint_service_pb2, constraint_service_pb2_grpc
 
 SERVICE_NAME = constraint_service_pb2.DESCRIPTOR.services_by_name["ConstraintService"].full_name
-# Outermost first. A test holds this order.
-INTERCEPTORS: tuple[Callable[[], grpc.aio.ServerInterceptor], ...] = (ErrorInterceptor,)
+_STATUS_SECONDS: Final = 0.2
+_OVERTIME_SECONDS: Final = 2.0
+"""What closing the store may take after the drain."""
 _log = logging.getLogger(__name__)
 
+__all__ = ["CannotListen", "Daemon", "interceptors_of", "serve"]
 
-class CannotListen(Exception):
-    """An address can't be listened on; the message says which and why."""
+
+def interceptors_of(requests: RequestInterceptor, tokens: TokensFile | None) -> tuple[grpc.aio.ServerInterceptor, ...]:
+    """Outermost first: a call is logged whoever refuses it, and who has no token does not reach a handler."""
+    gate = () if tokens is None else (TokenInterceptor(tokens),)
+    return (requests, *gate, ErrorInterceptor())
 
 
 class Daemon:
     """One gRPC server. Owns its service and store; used from one event loop. The sandbox is its starter's to close."""
 
     def __init__(self, config: Config, sandbox: Sandbox, store: SessionStore) -> None:
+        """Raises BadConfig for TLS, tokens or listeners that can't be used."""
+        tls = TlsFiles.of(config.tls_cert, config.tls_key, config.tls_client_ca)
+        tokens = None if config.tokens_file is None else TokensFile(Path(config.tokens_file))
+        check_exposure(config.listen, tls=tls is not None, tokens=tokens is not None, insecure=config.insecure)
+        if tokens is None and config.tls_client_ca is None and not all(map(is_local, config.listen)):
+            _log.warning(
+                "whoever can reach %s may call: neither --tokens-file nor --tls-client-ca is set", config.listen
+            )
+        credentials = None if tls is None else ServerCertificates(tls).credentials()
+        mode = mode_of(config.socket_mode)
+        self._listeners = [Listener(address, mode=mode, credentials=credentials) for address in config.listen]
         self._config = config
         self._store = store
-        self._service = ConstraintService(config.limits, sandbox, store)
+        self._service = ConstraintService(
+            config.limits, sandbox, store, threads=config.threads or min(2 * cpu_budget(), 32)
+        )
         self._sweeping: asyncio.Task[None] | None = None
-        self._health = health.aio.HealthServicer()
-        size = config.limits.max_message_bytes
+        self._health = Health(SERVICE_NAME)
+        self._requests = RequestInterceptor(log_calls=config.log_calls)
         self._server = grpc.aio.server(
-            interceptors=[make() for make in INTERCEPTORS],
-            options=[
-                ("grpc.max_receive_message_length", size),
-                ("grpc.max_send_message_length", size),
-                ("grpc.so_reuseport", 0),
-                # A proxy or client may ask every second whether this machine is still there; by gRPC's default a stream
-                # on which nothing happens for a while would be ended with "too many pings".
-                ("grpc.http2.min_ping_interval_without_data_ms", 1000),
-                ("grpc.keepalive_permit_without_calls", 1),
-            ],
+            interceptors=interceptors_of(self._requests, tokens),
+            options=server_options(
+                max_message_bytes=config.limits.max_message_bytes,
+                max_connection_calls=config.limits.max_connection_calls,
+                keepalive_seconds=config.keepalive_seconds,
+            ),
         )
         constraint_service_pb2_grpc.add_ConstraintServiceServicer_to_server(self._service, self._server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, self._server)
         reflection.enable_server_reflection((SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
 
     async def start(self) -> tuple[str, ...]:
         """Listens; gives the addresses with ports filled in. Raises CannotListen."""
-        bound = []
-        for address in self._config.listen:
-            try:
-                port = self._server.add_insecure_port(address)
-            except RuntimeError as error:
-                raise CannotListen(
-                    f"can't listen on {address}: {error}; is another daemon there, or the folder missing?"
-                ) from None
-            bound.append(address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}")
+        bound = tuple(listener.open(self._server) for listener in self._listeners)
+        await self._health.alive()
+        await self._health.listen(self._config.health_listen)
         await self._server.start()
         self._sweeping = asyncio.create_task(self._service.sweep())
-        for name in ("", SERVICE_NAME):
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
-        # What is there by now stays: the collector need never look at it again, which makes its full rounds short.
-        gc.collect()
-        gc.freeze()
-        return tuple(bound)
+        await self._health.ready(True)
+        settle_collector()
+        return bound
 
-    async def stop(self) -> None:
-        """Turns NOT_SERVING, ends streams, lets running calls finish for `drain_seconds`, then ends them."""
-        await self._health.enter_graceful_shutdown()
+    async def stop(self, hurry: asyncio.Event) -> None:
+        """Turns NOT_SERVING, refuses new calls, says Draining on the streams, lets running calls finish for
+        `drain_seconds` or until somebody is in a `hurry`, then ends them; the store is flushed. Health checks are
+        answered to the end.
+        """
+        await self._health.ready(False)
+        self._requests.close()
         self._service.end_streams()
-        await self._server.stop(self._config.drain_seconds)
+        await _first_of(self._requests.idle(), hurry.wait(), asyncio.sleep(self._config.drain_seconds))
+        # A call is counted out before gRPC has sent its status.
+        await self._server.stop(_STATUS_SECONDS)
         if self._sweeping is not None:
             self._sweeping.cancel()
         self._service.close()
         self._store.close()
-        for address in self._config.listen:
-            if address.startswith("unix:") and os.path.exists(address.removeprefix("unix:")):
-                os.unlink(address.removeprefix("unix:"))
+        await self._health.close()
+        for listener in self._listeners:
+            listener.remove()
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
 
 
 async def serve(config: Config, sandbox: Sandbox, ready: Callable[[tuple[str, ...]], None]) -> None:
-    """Runs a daemon until SIGTERM or SIGINT. `ready` gets its addresses once it listens. Raises CannotListen,
-    BadStore and StoreUnavailable.
+    """Runs a daemon until SIGTERM or SIGINT; a second one ends it at once. `ready` gets its addresses once it listens.
+
+    Raises BadConfig, CannotListen, BadStore and StoreUnavailable.
     """
-    stopping = asyncio.Event()
+    stopping, hurry = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_tell_fault)
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    daemon = Daemon(config, sandbox, open_store(config.store, durability=config.durability))
-    ready(await daemon.start())
-    await stopping.wait()
-    _log.info("stopping: running calls have %g s to finish", config.drain_seconds)
-    await daemon.stop()
+        loop.add_signal_handler(number, lambda: (hurry if stopping.is_set() else stopping).set())
+    metrics = None if config.metrics_listen is None else _serve_metrics(config.metrics_listen)
+    try:
+        daemon = Daemon(config, sandbox, open_store(config.store, durability=config.durability))
+        ready(await daemon.start())
+        await stopping.wait()
+        _log.info("stopping: running calls have %g s to finish", config.drain_seconds)
+        end_within(config.drain_seconds + _OVERTIME_SECONDS)
+        await daemon.stop(hurry)
+    finally:
+        if metrics is not None:
+            metrics.close()
+
+
+def _serve_metrics(address: str) -> _Closable:
+    """Imported only where metrics are asked for."""
+    try:
+        from constraintd.metrics.server import serve_metrics
+    except ImportError as error:
+        raise BadConfig(
+            f"metrics_listen: the package {error.name} is missing: pip install 'constraintd[daemon]'"
+        ) from None
+    try:
+        return serve_metrics(address)
+    except (OSError, ValueError) as error:
+        raise BadConfig(f"metrics_listen: can't listen on {address}: {error}") from None
+
+
+async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    tasks = [asyncio.create_task(wait) for wait in waits]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+
+
+def _tell_fault(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """asyncio's own handler would log the task with its exception's message, which may quote a request."""
+    _log.error("%s", context.get("message"), exc_info=context.get("exception"))

@@ -10,6 +10,8 @@ import grpc
 
 from constraintd.errors import ConstraintdError
 from constraintd.server.errors import clipped, status_code, trailing_metadata
+from constraintd.serving.handlers import rewrapped
+from constraintd.serving.request_scope import REQUEST_ID_HEADER, present_request
 
 _log = logging.getLogger(__name__)
 
@@ -26,19 +28,8 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None or not handler_call_details.method.startswith("/constraintd."):
             return handler
-        make = {
-            (False, False): grpc.unary_unary_rpc_method_handler,
-            (False, True): grpc.unary_stream_rpc_method_handler,
-            (True, False): grpc.stream_unary_rpc_method_handler,
-            (True, True): grpc.stream_stream_rpc_method_handler,
-        }[bool(handler.request_streaming), bool(handler.response_streaming)]
-        inner = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
-        wrapped = _streaming(inner) if handler.response_streaming else _single(inner)
-        return make(
-            wrapped,
-            request_deserializer=handler.request_deserializer,
-            response_serializer=handler.response_serializer,
-        )
+        wrap = _streaming if handler.response_streaming else _single
+        return rewrapped(handler, wrap)
 
 
 def _single(inner: Any) -> Callable[[Any, grpc.aio.ServicerContext[Any, Any]], Awaitable[Any]]:
@@ -78,4 +69,9 @@ async def _abort(context: grpc.aio.ServicerContext[Any, Any], error: Exception) 
         error = ConstraintdError("a fault of the daemon itself; its log has the trace")
     # Its traceback holds the frames that hold the request, 10 MB of a refused grammar say, until the collector comes.
     error.__traceback__ = None
-    await context.abort(status_code(error), clipped(error.message), trailing_metadata(error))
+    metadata: tuple[tuple[str, str | bytes], ...] = trailing_metadata(error)
+    scope = present_request()
+    if scope is not None:
+        scope.reason = error.reason
+        metadata += ((REQUEST_ID_HEADER, scope.request_id),)
+    await context.abort(status_code(error), clipped(error.message), metadata)

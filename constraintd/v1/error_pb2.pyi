@@ -44,6 +44,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 4
     """INTERNAL: a fault of the daemon or the runner itself; the log has its trace."""
+    ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 5
+    """UNAUTHENTICATED: this server takes calls with a token alone (`authorization: Bearer TOKEN`), and the call has none, an
+    unknown one, or one that has expired. Sent before anything of the call is read; health checks need no token.
+    """
     ERROR_REASON_INVALID_VOCABULARY: _ErrorReason.ValueType  # 10
     """--- vocabularies ---
 
@@ -136,6 +140,10 @@ Try again later. metadata: {"what": "sessions", "limit": "4096"}
 """
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 4
 """INTERNAL: a fault of the daemon or the runner itself; the log has its trace."""
+ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 5
+"""UNAUTHENTICATED: this server takes calls with a token alone (`authorization: Bearer TOKEN`), and the call has none, an
+unknown one, or one that has expired. Sent before anything of the call is read; health checks need no token.
+"""
 ERROR_REASON_INVALID_VOCABULARY: ErrorReason.ValueType  # 10
 """--- vocabularies ---
 

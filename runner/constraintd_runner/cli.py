@@ -6,11 +6,17 @@ Nothing heavy is imported before a command needs it, so that --help answers at o
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+
+from constraintd.serving.logs import set_up_logs
+from constraintd.serving.settings import BadConfig, Loaded, load, settings_of
+from constraintd.serving.settings_file import write_settings
+from constraintd.serving.settings_flags import add_flags, given_flags
+from constraintd_runner.config import ENVIRONMENT_PREFIX, RunnerConfig
 
 _SERVE_EXAMPLE = """example:
   constraintd serve --listen unix:/tmp/constraintd.sock &
@@ -21,6 +27,9 @@ _GENERATE_EXAMPLE = """example:
       --regex '[0-9]{4}-[0-9]{2}-[0-9]{2}' --temperature 0
   constraintd-runner generate --runner unix:/tmp/runner.sock --chat "$(cat question-and-tools.txt)" \\
       --tools tools.json --tool-format hermes --tool-choice required --calls-only | jq .name
+"""
+_CONFIG_EXAMPLE = """example:
+  CONSTRAINTD_RUNNER_SLOTS=4 constraintd-runner config show --config runner.toml --model smollm2
 """
 _FETCH_EXAMPLE = """example:
   constraintd-runner model fetch smollm2
@@ -41,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_serve(commands)
+    _add_config(commands)
     _add_generate(commands)
     _add_model(commands)
     return parser
@@ -70,50 +80,23 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "Serves a model until SIGTERM or Ctrl-C; prints `listening on ADDRESS` when it is ready.",
         _SERVE_EXAMPLE,
     )
-    serve.add_argument(
-        "--model", required=True, metavar="DIR", help="a model folder, or smollm2 for the one that `model fetch` made"
-    )
-    serve.add_argument(
-        "--daemon",
-        required=True,
-        metavar="TARGET",
-        help="the daemon: unix:/path or host:port; or several of one store, separated by commas",
-    )
-    serve.add_argument(
-        "--listen",
-        default="127.0.0.1:50052",
-        metavar="ADDRESS",
-        help="unix:/path or host:port (port 0: any free one) [%(default)s]",
-    )
-    serve.add_argument(
-        "--ep",
-        choices=["cpu", "cuda", "auto"],
-        default="cpu",
-        help="ONNX Runtime's execution provider; auto: CUDA where it is installed [%(default)s]",
-    )
-    serve.add_argument("--threads", type=_positive, metavar="N", help="threads of the model [the CPUs at hand]")
-    serve.add_argument(
-        "--slots", type=_positive, default=8, metavar="N", help="generations at once; more wait [%(default)s]"
-    )
-    serve.add_argument(
-        "--max-length",
-        type=_positive,
-        metavar="N",
-        help="tokens of one generation, prompt included [the model's context length]",
-    )
-    serve.add_argument(
-        "--max-waiting", type=_positive, default=256, metavar="N", help="calls that may wait for a slot [%(default)s]"
-    )
-    serve.add_argument(
-        "--answer-timeout",
-        type=_seconds,
-        default=30.0,
-        metavar="S",
-        help="seconds until a generation without a daemon's answer fails, reconnecting included; then the runner's "
-        "health is NOT_SERVING until one is back [%(default)s]",
-    )
-    serve.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    add_flags(serve, RunnerConfig, tables={}, prefix=ENVIRONMENT_PREFIX)
     serve.set_defaults(run=_serve)
+
+
+def _add_config(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    config = commands.add_parser("config", help="show the settings in force", description="Shows settings.")
+    actions = config.add_subparsers(required=True, metavar="ACTION")
+    show = _add_command(
+        actions,
+        "show",
+        "print every setting, and where its value comes from",
+        "Prints the config that `serve` would run with, as a file for --config, each setting with where its value\n"
+        "comes from; no secrets.",
+        _CONFIG_EXAMPLE,
+    )
+    add_flags(show, RunnerConfig, tables={}, prefix=ENVIRONMENT_PREFIX)
+    show.set_defaults(run=_show_config)
 
 
 def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -126,6 +109,11 @@ def _add_generate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         _GENERATE_EXAMPLE,
     )
     generate.add_argument("--runner", required=True, metavar="TARGET", help="the runner: unix:/path or host:port")
+    access = generate.add_argument_group("access", "to a runner that asks for it")
+    access.add_argument("--ca", type=Path, metavar="FILE", help="TLS: the authority that signed its certificate")
+    access.add_argument("--cert", type=Path, metavar="FILE", help="mutual TLS: your own certificate")
+    access.add_argument("--key", type=Path, metavar="FILE", help="mutual TLS: its key")
+    access.add_argument("--token-file", type=Path, metavar="FILE", help="holds your token")
     prompt = generate.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT", help="text to go on from")
     prompt.add_argument("--chat", metavar="TEXT", help="a user's message, put into the model's chat template")
@@ -191,35 +179,49 @@ def _add_model(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _serve(options: argparse.Namespace) -> int:
-    logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        config = _load(options).config(prefix=ENVIRONMENT_PREFIX)
+    except BadConfig as error:
+        return _complain(str(error))
+    set_up_logs(config.log_format, config.log_level)
     # What gRPC has to say of its peers comes as errors, which are told where they matter.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from constraintd_client.errors import ConstraintdError, Unavailable
 
+    from constraintd.serving.listener import CannotListen
     from constraintd_runner.chat import ChatTemplateError
     from constraintd_runner.model import ModelError
-    from constraintd_runner.server import CannotListen, RunnerConfig, serve
+    from constraintd_runner.server import serve
 
     try:
-        config = RunnerConfig(
-            model=_model_folder(options.model),
-            daemon=options.daemon,
-            listen=options.listen,
-            ep=options.ep,
-            threads=options.threads,
-            slots=options.slots,
-            max_length=options.max_length,
-            max_waiting=options.max_waiting,
-            answer_timeout=options.answer_timeout,
-        )
+        config = replace(config, model=str(_model_folder(config.model)))
         serve(config, ready=lambda address: print(f"listening on {address}", flush=True))
     except Unavailable as error:
         return _complain(
-            f"no daemon answers at {options.daemon} ({error}); start one with "
-            f"`constraintd serve --listen {options.daemon}`, or correct --daemon"
+            f"no daemon answers at {config.daemon} ({error}); start one with "
+            f"`constraintd serve --listen {config.daemon}`, or correct --daemon"
         )
-    except (ModelError, ChatTemplateError, ConstraintdError, CannotListen) as error:
+    except (BadConfig, ModelError, ChatTemplateError, ConstraintdError, CannotListen) as error:
         return _complain(str(error))
+    return 0
+
+
+def _load(options: argparse.Namespace) -> Loaded[RunnerConfig]:
+    return load(
+        RunnerConfig,
+        prefix=ENVIRONMENT_PREFIX,
+        flags=given_flags(options, RunnerConfig),
+        environment=os.environ,
+        file=options.config,
+    )
+
+
+def _show_config(options: argparse.Namespace) -> int:
+    try:
+        loaded = _load(options)
+    except BadConfig as error:
+        return _complain(str(error))
+    print(write_settings(settings_of(RunnerConfig), loaded.values, loaded.origins), end="")
     return 0
 
 
@@ -268,13 +270,6 @@ def _positive(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not at least 1")
-    return value
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number of seconds")
     return value
 
 

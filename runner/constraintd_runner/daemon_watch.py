@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from constraintd_client import ConstraintClient
-from constraintd_client.errors import ConstraintdError, DeadlineExceeded, Unavailable
+from constraintd_client.errors import ConstraintdError, DeadlineExceeded, Unauthenticated, Unavailable
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class DaemonWatch:
             target = self._client.target
             try:
                 self._client.server_info()
-            except (Unavailable, DeadlineExceeded) as error:
+            except (Unavailable, DeadlineExceeded, Unauthenticated) as error:  # without a token nothing can be done
                 gone_since = asked if gone_since is None else gone_since
                 self._client.leave(target)
                 lost = time.monotonic() - gone_since > self._bound

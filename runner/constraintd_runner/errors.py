@@ -12,6 +12,7 @@ from typing import Final
 
 import grpc
 from constraintd_client.errors import Cancelled, ConstraintdError, DeadlineExceeded, Unavailable
+from constraintd_client.errors import Unauthenticated as RefusedByDaemon
 from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 
@@ -30,6 +31,12 @@ class RunnerError(Exception):
         super().__init__(message)
         self.message = message
         self.metadata: Mapping[str, str] = metadata
+
+
+class Unauthenticated(RunnerError):
+    """The call came without a token that this runner knows."""
+
+    reason = "UNAUTHENTICATED"
 
 
 class InvalidRequest(RunnerError):
@@ -101,6 +108,7 @@ CODES: Final[Mapping[str, grpc.StatusCode]] = {
     "TOO_LARGE": grpc.StatusCode.RESOURCE_EXHAUSTED,
     "LIMIT_REACHED": grpc.StatusCode.RESOURCE_EXHAUSTED,
     "INTERNAL": grpc.StatusCode.INTERNAL,
+    "UNAUTHENTICATED": grpc.StatusCode.UNAUTHENTICATED,
     "INVALID_VOCABULARY": grpc.StatusCode.INVALID_ARGUMENT,
     "UNKNOWN_VOCABULARY": grpc.StatusCode.NOT_FOUND,
     "VOCABULARY_MISMATCH": grpc.StatusCode.FAILED_PRECONDITION,
@@ -166,6 +174,9 @@ def status_of(error: Exception) -> CallStatus:
     if isinstance(error, RunnerError):
         code = CODES[error.reason] if error.reason else _WITHOUT_REASON[type(error)]
         return CallStatus(code, error.message, error.reason, error.metadata)
+    if isinstance(error, RefusedByDaemon):  # it is the runner's token that is at fault, not its caller's
+        message = f"the daemon does not let this runner in: {error.message}; see --daemon-token-file"
+        return CallStatus(grpc.StatusCode.UNAVAILABLE, message, DaemonLost.reason)
     if isinstance(error, ConstraintdError) and error.reason:
         code = CODES.get(error.reason) or error.code or grpc.StatusCode.INTERNAL
         return CallStatus(code, error.message, error.reason, error.metadata)

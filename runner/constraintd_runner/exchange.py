@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from constraintd_client import Directive
 from constraintd_client.backoff import Backoff
-from constraintd_client.errors import ConstraintdError, DeadlineExceeded, StaleEpoch, StoreUnavailable
+from constraintd_client.errors import ConstraintdError, DeadlineExceeded, Draining, StaleEpoch, StoreUnavailable
 
 from constraintd_runner.directives import DirectiveSource, ends_stream, is_final, step_bytes
 from constraintd_runner.errors import DaemonLost, TakenOver
@@ -122,7 +122,11 @@ class Exchange:
         self.check_patience(live)
 
     def _broke(self, cause: ConstraintdError) -> None:
-        if self._outage.broke(time.perf_counter()):
-            _log.warning("no stream to the daemon (%s); trying again", cause)
+        draining = isinstance(cause, Draining)
+        if self._outage.broke(time.perf_counter(), at_once=draining):
+            if draining:
+                _log.info("the daemon is about to stop; its last answers are read, another stream comes")
+            else:
+                _log.warning("no stream to the daemon (%s); trying again", cause)
         if is_final(cause):
             raise StreamRefused(f"the daemon refuses the stream: {cause.message}")

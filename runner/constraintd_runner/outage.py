@@ -12,11 +12,13 @@ class Outage:
         self._backoff = backoff
         self._retry_at: float | None = None
 
-    def broke(self, now: float) -> bool:
-        """The stream ended, or the attempt at a new one failed. False if that was known already."""
+    def broke(self, now: float, *, at_once: bool = False) -> bool:
+        """The stream ended, or the attempt at a new one failed. False if that was known already. `at_once`: the first
+        attempt needs no pause, since nothing has failed.
+        """
         if self._retry_at is not None:
             return False
-        self._retry_at = now + self._backoff.next_pause()
+        self._retry_at = now if at_once else now + self._backoff.next_pause()
         return True
 
     def pause(self, now: float) -> float | None:

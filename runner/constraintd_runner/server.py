@@ -9,61 +9,53 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import grpc
-from constraintd_client import ConstraintClient, VocabularyInfo
+from constraintd_client import ConstraintClient, Tls, VocabularyInfo
 from constraintd_client.errors import Unavailable
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from constraintd.runner.v1 import generation_service_pb2, generation_service_pb2_grpc
+from constraintd.serving.addresses import check_exposure, is_local
+from constraintd.serving.certificates import ServerCertificates, TlsFiles
+from constraintd.serving.farewell import end_within
+from constraintd.serving.listener import Listener
+from constraintd.serving.settings import BadConfig
+from constraintd.serving.socket_mode import mode_of
+from constraintd.serving.tokens import TokensFile
+from constraintd.serving.transport import server_options
+from constraintd_runner.config import RunnerConfig
 from constraintd_runner.daemon_watch import DaemonWatch
 from constraintd_runner.decode import DecodeLoop
 from constraintd_runner.directives import DaemonDirectives
 from constraintd_runner.model import Decoder, ModelFolder
 from constraintd_runner.model.providers import choose_providers
 from constraintd_runner.prompt import PromptEncoder
+from constraintd_runner.request_interceptor import RequestInterceptor
 from constraintd_runner.service import GenerationService, ServedModel
+from constraintd_runner.token_interceptor import TokenInterceptor
 
 SERVICE_NAME: Final = generation_service_pb2.DESCRIPTOR.services_by_name["GenerationService"].full_name
 
 _SPARE_THREADS: Final = 8
 """For GetModelInfo, health checks and reflection, beside those that Generate calls occupy."""
 
+_FAREWELL_SECONDS: Final = 0.5
+"""For the last statuses to reach their callers."""
+
+_OVERTIME_SECONDS: Final = 4.0
+"""What ending and closing may take after the drain."""
+
+LIVENESS: Final = "liveness"
+"""The service name under which an orchestrator asks whether to start the process anew: never because it drains."""
+
 _SWITCH_SECONDS: Final = 0.0005
 """Python's default of 5 ms is how long a busy call thread may keep the decode loop waiting after a forward pass."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class RunnerConfig:
-    """What `constraintd-runner serve` takes; see its --help."""
-
-    model: Path
-    daemon: str
-    """Target of the daemon: "unix:/path" or "host:port"; or several, with commas, of daemons on the same store."""
-    listen: str
-    ep: str = "cpu"
-    threads: int | None = None
-    slots: int = 8
-    max_length: int | None = None
-    """Tokens of one sequence, prompt included; None: the model's context length."""
-    max_waiting: int = 256
-    """Calls that may wait for a slot."""
-    answer_timeout: float = 30.0
-    """Seconds until a generation without an answer of a daemon fails, and the runner's health turns NOT_SERVING."""
-    daemon_wait: float = 15.0
-    """Seconds that the daemon may take to come up."""
-    grace: float = 10.0
-    """Seconds that running calls may take to finish at the end."""
-
-
-class CannotListen(Exception):
-    """The address can't be listened on; the message says which and why."""
 
 
 class Runner:
@@ -72,14 +64,18 @@ class Runner:
     def __init__(self, config: RunnerConfig) -> None:
         """Loads the model and registers its vocabulary.
 
-        Raises ModelError for what is wrong with the folder or the provider, ConstraintdError for what the daemon says.
+        Raises BadConfig for TLS, tokens or a listener that can't be used, ModelError for what is wrong with the folder
+        or the provider, ConstraintdError for what the daemon says.
         """
         self._config = config
-        folder = ModelFolder.open(config.model)
+        tokens = None if config.tokens_file is None else TokensFile(Path(config.tokens_file))
+        self._listener = _listener_of(config, tokens=tokens is not None)
+        self._client = _client_of(config)
+        self._requests = RequestInterceptor(log_calls=config.log_calls)
+        folder = ModelFolder.open(Path(config.model))
         decoder = Decoder.open(
             folder, ep=config.ep, threads=config.threads, slots=config.slots, max_length=config.max_length
         )
-        self._client = ConstraintClient(config.daemon.split(","))
         self._directives = _when_up(
             self._client,
             lambda: DaemonDirectives(
@@ -110,12 +106,18 @@ class Runner:
         # Sync, with a thread a call: threads are only made when needed, and one that waits for the loop costs nothing.
         self._server = grpc.server(
             ThreadPoolExecutor(max_calls + _SPARE_THREADS, thread_name_prefix="runner-call"),
-            options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 64 << 20)],
+            interceptors=[self._requests, *([] if tokens is None else [TokenInterceptor(tokens)])],
+            options=server_options(
+                max_message_bytes=config.max_message_bytes,
+                max_connection_calls=config.max_connection_calls,
+                keepalive_seconds=config.keepalive_seconds,
+            ),
         )
         self._health = health.HealthServicer(
             experimental_non_blocking=True,
             experimental_thread_pool=ThreadPoolExecutor(1, thread_name_prefix="runner-health"),
         )
+        self._probes: grpc.Server | None = None
         self._watch = DaemonWatch(
             self._client, lambda serving: self._tell_health(serving=serving), bound=config.answer_timeout
         )
@@ -125,29 +127,46 @@ class Runner:
 
     def start(self) -> str:
         """Listens; gives the address, with the port filled in. Raises CannotListen."""
-        address = self._config.listen
-        try:
-            port = self._server.add_insecure_port(address)
-        except RuntimeError as error:
-            raise CannotListen(
-                f"can't listen on {address}: {error}; is another runner there, or the folder missing?"
-            ) from None
+        address = self._listener.open(self._server)
+        if self._config.health_listen is not None:
+            self._probes = self._listen_for_probes(self._config.health_listen)
+        self._health.set(LIVENESS, health_pb2.HealthCheckResponse.SERVING)
         self._loop.start()
         self._server.start()
         self._tell_health(serving=True)
         self._watch.start()
-        return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
+        return address
 
-    def stop(self) -> None:
-        """Turns NOT_SERVING, lets running calls finish for the grace period, then ends them."""
+    def _listen_for_probes(self, address: str) -> grpc.Server:
+        """Answers health checks there, and nothing else."""
+        server = grpc.server(
+            ThreadPoolExecutor(_SPARE_THREADS, thread_name_prefix="runner-probe"), options=[("grpc.so_reuseport", 0)]
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        bound = Listener(address, mode=0o666, credentials=None).open(server)
+        server.start()
+        _log.info("health checks are answered on %s", bound)
+        return server
+
+    def stop(self, hurry: threading.Event) -> None:
+        """Turns NOT_SERVING and takes no new calls; lets running ones finish for `drain_seconds`, or until somebody is
+        in a `hurry`; then ends them with UNAVAILABLE, upon which resumable ones go on at another runner. Health checks
+        are answered to the end.
+        """
         self._watch.stop()
-        self._health.enter_graceful_shutdown()
-        self._server.stop(self._config.grace).wait()
+        self._tell_health(serving=False)
+        self._requests.close()
+        until = time.monotonic() + self._config.drain_seconds
+        while not self._requests.wait_idle(0.05) and time.monotonic() < until and not hurry.is_set():
+            pass
         self._loop.stop()
+        self._requests.wait_idle(_FAREWELL_SECONDS)
+        self._server.stop(_FAREWELL_SECONDS).wait()
+        if self._probes is not None:
+            self._probes.stop(None).wait()
         self._directives.close()
         self._client.close()
-        if self._config.listen.startswith("unix:"):
-            Path(self._config.listen.removeprefix("unix:")).unlink(missing_ok=True)
+        self._listener.remove()
 
     def _tell_health(self, *, serving: bool) -> None:
         status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
@@ -155,20 +174,75 @@ class Runner:
             self._health.set(name, status)
 
 
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
 def serve(config: RunnerConfig, ready: Callable[[str], None]) -> None:
-    """Runs a runner until SIGTERM or SIGINT; from the main thread. `ready` gets the address once it listens.
+    """Runs a runner until SIGTERM or SIGINT, a second one of which ends it at once; from the main thread. `ready` gets
+    the address once it listens.
 
     Raises what `Runner` and `Runner.start` raise.
     """
-    stopping = threading.Event()
+    stopping, hurry = threading.Event(), threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+        signal.signal(number, lambda *_: (hurry if stopping.is_set() else stopping).set())
     sys.setswitchinterval(_SWITCH_SECONDS)
-    runner = Runner(config)
-    ready(runner.start())
-    stopping.wait()
-    _log.info("stopping: running calls have %g s to finish", config.grace)
-    runner.stop()
+    metrics = None if config.metrics_listen is None else _serve_metrics(config.metrics_listen)
+    try:
+        runner = Runner(config)
+        ready(runner.start())
+        stopping.wait()
+        _log.info("stopping: running calls have %g s to finish", config.drain_seconds)
+        end_within(config.drain_seconds + _OVERTIME_SECONDS)
+        runner.stop(hurry)
+    finally:
+        if metrics is not None:
+            metrics.close()
+
+
+def _serve_metrics(address: str) -> _Closable:
+    """Imported only where metrics are asked for."""
+    try:
+        from constraintd_runner.metrics import serve_metrics
+    except ImportError as error:
+        raise BadConfig(
+            f"metrics_listen: the package {error.name} is missing: pip install 'constraintd[runner]'"
+        ) from None
+    try:
+        return serve_metrics(address)
+    except (OSError, ValueError) as error:
+        raise BadConfig(f"metrics_listen: can't listen on {address}: {error}") from None
+
+
+def _listener_of(config: RunnerConfig, *, tokens: bool) -> Listener:
+    tls = TlsFiles.of(config.tls_cert, config.tls_key, config.tls_client_ca)
+    check_exposure([config.listen], tls=tls is not None, tokens=tokens, insecure=config.insecure)
+    if not tokens and config.tls_client_ca is None and not is_local(config.listen):
+        _log.warning("whoever can reach %s may call: neither --tokens-file nor --tls-client-ca is set", config.listen)
+    credentials = None if tls is None else ServerCertificates(tls).credentials()
+    return Listener(config.listen, mode=mode_of(config.socket_mode), credentials=credentials)
+
+
+def _daemon_files(config: RunnerConfig) -> tuple[str | None, str | None, str | None]:
+    return config.daemon_ca, config.daemon_cert, config.daemon_key
+
+
+def _client_of(config: RunnerConfig) -> ConstraintClient:
+    """The runner as a client of its daemon. Raises BadConfig."""
+    ca, cert, key = (None if name is None else Path(name) for name in _daemon_files(config))
+    try:
+        return ConstraintClient(
+            config.daemon.split(","),
+            tls=Tls(ca=ca, cert=cert, key=key) if any(_daemon_files(config)) else None,
+            token=None if config.daemon_token_file is None else Path(config.daemon_token_file),
+            allow_plaintext_token=config.daemon_plaintext_token,
+        )
+    except OSError as error:
+        raise BadConfig(f"{error.filename}: can't be read: {error.strerror}") from None
+    except ValueError as error:
+        hint = "; see --daemon-ca, --daemon-cert, --daemon-key, --daemon-token-file and --daemon-plaintext-token"
+        raise BadConfig(f"daemon: {error}{hint}") from None
 
 
 def version() -> str:

@@ -12,6 +12,7 @@ from constraintd_client import (
     ConstraintLike,
     SamplerConfig,
     SamplerStage,
+    Tls,
     ToolAnswer,
     choice,
     gbnf,
@@ -40,15 +41,22 @@ def generate(options: argparse.Namespace) -> int:
     try:
         constraint = _constraint(options)
         sampler = _sampler(options)
+        client = _client_of(options)
     except (OSError, ValueError) as error:
         return _complain(str(error))
-    with GenerationClient(options.runner) as client:
+    with client:
         generation = client.generate(_prompt(options), constraint=constraint, sampler=sampler)
         previous = signal.signal(signal.SIGINT, lambda *_: generation.cancel())
         try:
             return _stream(generation, options)
         finally:
             signal.signal(signal.SIGINT, previous)
+
+
+def _client_of(options: argparse.Namespace) -> GenerationClient:
+    """Raises OSError for a file that can't be read, ValueError for a token that would travel in the clear."""
+    tls = Tls(ca=options.ca, cert=options.cert, key=options.key) if options.ca or options.cert or options.key else None
+    return GenerationClient(options.runner, tls=tls, token=options.token_file)
 
 
 def _stream(generation: Generation, options: argparse.Namespace) -> int:

@@ -179,7 +179,11 @@ def test_a_replica_that_drains_is_left_without_a_lost_answer(site, runners, expe
     site.replicas[1].wait_ready()
     check_texts(runners, expected)
     print(f"{max(runner.longest_gap(stopped, stopped + 2.0) for runner in runners):.3f} s without answers")
-    assert {type(error).__name__ for runner in runners for _, error in runner.errors} <= {"Unavailable", "StepInFlight"}
+    assert {type(error).__name__ for runner in runners for _, error in runner.errors} <= {
+        "Draining",
+        "Unavailable",
+        "StepInFlight",
+    }
 
 
 @FEW

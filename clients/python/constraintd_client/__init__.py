@@ -5,6 +5,7 @@ are what a runner needs to drive sessions at the daemon. `constraintd_client.aio
 """
 
 from . import errors, triggers
+from .access import Tls
 from .client import ConstraintClient
 from .constraints import Constraint, ReasoningEnd, all_of, lazy, reasoning_end
 from .decode_stream import DecodeStream
@@ -88,6 +89,7 @@ __all__ = [
     "SamplerStage",
     "SessionHandle",
     "Started",
+    "Tls",
     "TokenTable",
     "ToolAnswer",
     "ToolCall",

@@ -20,6 +20,7 @@ from constraintd.v1 import (
 )
 
 from . import vocabulary
+from .access import Access, Tls
 from .constraints import ReasoningEnd
 from .decode_stream import DecodeStream
 from .directive import Directive, directive_of
@@ -38,7 +39,7 @@ from .session_changes import (
 )
 from .session_handle import SessionHandle, handle_of, open_request
 from .step_batch import step_message
-from .transport import AFFINITY_HEADER, ChannelOptions, Metadata, Targets, channel_options
+from .transport import AFFINITY_HEADER, ChannelOptions, Metadata, Targets, channel_options, listed
 from .vocabulary import TokenTable, VocabularyInfo
 
 _Answer = TypeVar("_Answer")
@@ -58,14 +59,23 @@ class ConstraintClient:
         timeout: float = 30.0,
         options: ChannelOptions = (),
         affinity: str | None = None,
+        tls: Tls | None = None,
+        token: str | Path | None = None,
+        allow_plaintext_token: bool = False,
     ) -> None:
         """`target` is "host:port" or "unix:/path", or several, of daemons on the same store: the first is used until
         `leave` goes on to the next. `timeout`, in seconds, is that of each unary call. `affinity` goes with every call
         as the header x-constraintd-affinity; by default a random value, one a client.
+        `tls`: for targets that are no Unix sockets. `token`: a bearer token, or the file that holds it; it goes to
+        another machine only under TLS, or with `allow_plaintext_token`.
+        Raises ValueError for a token that can't be sent so, OSError for a file that can't be read.
         """
         self._timeout = timeout
-        self._metadata: Metadata = ((AFFINITY_HEADER, affinity or os.urandom(16).hex()),)
-        self._targets = Targets(target, lambda address: _Wire.open(address, options))
+        self._affinity = affinity or os.urandom(16).hex()
+        targets = listed(target)
+        access = Access(targets, tls, token, allow_plaintext_token=allow_plaintext_token)
+        self._access = access
+        self._targets = Targets(targets, lambda address: _Wire.open(address, options, access), version=access.version)
 
     @property
     def target(self) -> str:
@@ -144,7 +154,7 @@ class ConstraintClient:
         """What every token spells. Raises UnknownVocabulary."""
         request = vocabulary_pb2.GetVocabularyRequest(vocabulary_id=vocabulary_id)
         try:
-            messages = list(self._stub.GetVocabulary(request, timeout=self._timeout, metadata=self._metadata))
+            messages = list(self._stub.GetVocabulary(request, timeout=self._timeout, metadata=self._metadata()))
         except grpc.RpcError as error:
             raise from_rpc_error(error) from error
         return vocabulary.table_of(messages)
@@ -294,13 +304,16 @@ class ConstraintClient:
             metadata=self._metadata,
         )
 
+    def _metadata(self) -> Metadata:
+        return ((AFFINITY_HEADER, self._affinity), *self._access.metadata())
+
     @property
     def _stub(self) -> constraint_service_pb2_grpc.ConstraintServiceStub:
         return self._targets.wire().stub
 
     def _ask(self, call: Callable[..., _Answer], request: Any) -> _Answer:
         try:
-            return call(request, timeout=self._timeout, metadata=self._metadata)
+            return call(request, timeout=self._timeout, metadata=self._metadata())
         except grpc.RpcError as error:
             raise from_rpc_error(error) from error
 
@@ -313,6 +326,8 @@ class _Wire:
     stub: constraint_service_pb2_grpc.ConstraintServiceStub
 
     @classmethod
-    def open(cls, address: str, options: ChannelOptions) -> _Wire:
-        channel = grpc.insecure_channel(address, options=channel_options(options))
+    def open(cls, address: str, options: ChannelOptions, access: Access) -> _Wire:
+        channel: grpc.Channel = access.open(
+            grpc.insecure_channel, grpc.secure_channel, address, channel_options(options)
+        )
         return cls(channel, constraint_service_pb2_grpc.ConstraintServiceStub(channel))

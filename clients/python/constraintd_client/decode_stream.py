@@ -22,6 +22,7 @@ from .errors import (
     Cancelled,
     ConstraintdError,
     DeadlineExceeded,
+    Draining,
     MalformedAnswer,
     StepInFlight,
     Unavailable,
@@ -34,6 +35,7 @@ from .step_batch import (
     answer_to,
     hello,
     refuse_second_step,
+    response_of,
     step_answers,
     step_batches,
     step_message,
@@ -52,6 +54,8 @@ class DecodeStream:
 
     A stream breaks as a whole (`broken` says why). Sessions stay as they are at the daemon: `reconnect` opens
     a new stream and sends every unanswered Step again; a Step that was applied already gives the same answer.
+    A daemon that is about to stop says so: from then on nothing more is sent on this stream, answers still come,
+    and then it breaks with `Draining`.
     """
 
     def __init__(
@@ -61,9 +65,11 @@ class DecodeStream:
         logits_width: int,
         *,
         batch_steps: int,
-        metadata: Metadata = (),
+        metadata: Callable[[], Metadata] = lambda: (),
     ) -> None:
-        """`channel` gives the channel to open the stream on; asked again for every `reconnect`."""
+        """`channel` gives the channel to open the stream on, `metadata` its headers; asked again for every
+        `reconnect`.
+        """
         self._channel = channel
         self._metadata = metadata
         self._hello = hello(vocabulary_id, logits_width)
@@ -71,7 +77,7 @@ class DecodeStream:
         self._bytes_before = (0, 0)
         self._closed = False
         # Guards which connection is the present one and what it waits for. Held for a few dictionary
-        # operations at most; the reader takes it only when its call has ended.
+        # operations at most; the reader takes it only when its call ends, or is about to.
         self._lock = threading.Lock()
         self._connection = self._connect({}, wait_for_ready=False)
 
@@ -151,6 +157,11 @@ class DecodeStream:
         """Why the stream broke; None while it stands."""
         return self._connection.failure
 
+    @property
+    def draining(self) -> bool:
+        """Whether the daemon has said that it reads no more here; the stream soon breaks."""
+        return self._connection.draining
+
     def reconnect(self, *, wait_for_ready: bool = True) -> None:
         """Opens a new stream and sends every unanswered Step again, in batches. Answers that came are kept.
 
@@ -195,7 +206,7 @@ class DecodeStream:
 
     def _connect(self, unanswered: dict[bytes, _Waiting], *, wait_for_ready: bool) -> _Connection:
         open_call: Callable[..., Any] = self._channel().stream_stream(DECODE_METHOD)
-        call = partial(open_call, wait_for_ready=wait_for_ready, metadata=self._metadata)
+        call = partial(open_call, wait_for_ready=wait_for_ready, metadata=self._metadata())
         return _Connection(call, self._hello, unanswered, self._lock)
 
     def _refuse_if_closed(self) -> None:
@@ -234,6 +245,7 @@ class _Connection:
     ) -> None:
         self.unanswered = unanswered
         self.failure: ConstraintdError | None = None
+        self.draining = False
         self.bytes_sent = 0
         self.bytes_received = 0
         self._lock = lock
@@ -244,6 +256,9 @@ class _Connection:
         self._reader.start()
 
     def write(self, payloads: Sequence[bytes]) -> None:
+        """Sends them, unless the daemon reads no more: then they go out at the next connection."""
+        if self.draining:
+            return
         for payload in payloads:
             self.bytes_sent += len(payload)
             self._requests.put(payload)
@@ -268,13 +283,20 @@ class _Connection:
         try:
             for message in self._call:
                 self.bytes_received += len(message)
-                for session_id, outcome in step_answers(message):
+                response = response_of(message)
+                if response.HasField("draining"):
+                    with self._lock:
+                        self.draining = True
+                for session_id, outcome in step_answers(response):
                     self._deliver(session_id, outcome)
         except grpc.RpcError as error:
             failure = from_rpc_error(error)
         except DecodeError as error:
             failure = MalformedAnswer(f"the stream can't be read: {error}")
         finally:
+            # CANCELLED, where this side has not cancelled, is how a server that goes down ends what it had not begun.
+            if isinstance(failure, Unavailable | Cancelled):
+                failure = (Draining if self.draining else Unavailable)(failure.message, code=failure.code)
             # Whatever ended the reader: without it every taker would wait for its timeout.
             with self._lock:
                 self.end(failure)

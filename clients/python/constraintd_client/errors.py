@@ -22,6 +22,7 @@ __all__ = [
     "ContextExceeded",
     "DaemonUnavailable",
     "DeadlineExceeded",
+    "Draining",
     "HelloExpected",
     "IncompleteGeneration",
     "InternalError",
@@ -46,6 +47,7 @@ __all__ = [
     "StoreUnavailable",
     "TokenNotAllowed",
     "TooLarge",
+    "Unauthenticated",
     "Unavailable",
     "UnknownGrammar",
     "UnknownSession",
@@ -100,6 +102,10 @@ class Unavailable(ConstraintdError):
     """The server can't be reached, or the stream broke. Sessions stay as they are: connect and send again."""
 
 
+class Draining(Unavailable):
+    """The daemon is about to stop: it has answered what it had read, and ended the stream. Reconnect at once."""
+
+
 class DeadlineExceeded(ConstraintdError):
     """No answer in time. It may still come; a step is then still unanswered."""
 
@@ -131,6 +137,10 @@ class LimitReached(ConstraintdError):
 
 class InternalError(ConstraintdError):
     """A fault of the server itself; its log says more."""
+
+
+class Unauthenticated(ConstraintdError):
+    """The server takes calls with a token alone, and this one had none that it knows, or one that has expired."""
 
 
 # --- vocabularies ---
@@ -285,6 +295,7 @@ ERROR_CLASSES: Final[Mapping[str, type[ConstraintdError]]] = {
     "INVALID_FIELD": InvalidField,
     "TOO_LARGE": TooLarge,
     "LIMIT_REACHED": LimitReached,
+    "UNAUTHENTICATED": Unauthenticated,
     "INTERNAL": InternalError,
     "INVALID_VOCABULARY": InvalidVocabulary,
     "UNKNOWN_VOCABULARY": UnknownVocabulary,

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -13,6 +14,7 @@ import grpc
 
 from constraintd.runner.v1 import generation_service_pb2, generation_service_pb2_grpc
 
+from .access import Access, Tls
 from .chat import Prompt, Tools
 from .constraints import ReasoningEnd
 from .errors import Cancelled, ConstraintdError, from_rpc_error
@@ -20,7 +22,7 @@ from .generation_events import Delta, Event, Transcript, generate_request
 from .grammars import ConstraintLike
 from .resuming import GenerationRequest, Healing, Seen, lost_its_server, resume_request
 from .samplers import SamplerConfig
-from .transport import ChannelOptions, Targets, channel_options
+from .transport import ChannelOptions, Targets, channel_options, listed
 
 
 class Generation(Transcript):
@@ -110,12 +112,25 @@ class Generation(Transcript):
 class GenerationClient:
     """A connection to a runner. Any number of threads may use it."""
 
-    def __init__(self, target: str | Sequence[str], *, timeout: float = 30.0, options: ChannelOptions = ()) -> None:
+    def __init__(
+        self,
+        target: str | Sequence[str],
+        *,
+        timeout: float = 30.0,
+        options: ChannelOptions = (),
+        tls: Tls | None = None,
+        token: str | Path | None = None,
+        allow_plaintext_token: bool = False,
+    ) -> None:
         """`target` is "host:port" or "unix:/path", or several, of runners of the same model: the next is used when one
-        can't be reached. `timeout`, in seconds, is that of `model_info` and `close_generation`.
+        can't be reached. `timeout`, in seconds, is that of `model_info` and `close_generation`. `tls`, `token` and
+        `allow_plaintext_token`: see `ConstraintClient`.
         """
         self._timeout = timeout
-        self._targets = Targets(target, lambda address: _Wire.open(address, options))
+        targets = listed(target)
+        access = Access(targets, tls, token, allow_plaintext_token=allow_plaintext_token)
+        self._access = access
+        self._targets = Targets(targets, lambda address: _Wire.open(address, options, access), version=access.version)
 
     def generate(
         self,
@@ -185,7 +200,9 @@ class GenerationClient:
         """Forgets a resumable generation. False if there was none."""
         request = generation_service_pb2.CloseGenerationRequest(session_id=session_id)
         try:
-            answer = self._targets.wire().stub.CloseGeneration(request, timeout=self._timeout)
+            answer = self._targets.wire().stub.CloseGeneration(
+                request, timeout=self._timeout, metadata=self._access.metadata()
+            )
         except grpc.RpcError as error:
             raise from_rpc_error(error) from error
         return answer.closed
@@ -194,7 +211,9 @@ class GenerationClient:
         """What this runner runs."""
         request = generation_service_pb2.GetModelInfoRequest()
         try:
-            return self._targets.wire().stub.GetModelInfo(request, timeout=self._timeout)
+            return self._targets.wire().stub.GetModelInfo(
+                request, timeout=self._timeout, metadata=self._access.metadata()
+            )
         except grpc.RpcError as error:
             raise from_rpc_error(error) from error
 
@@ -212,11 +231,11 @@ class GenerationClient:
         self.close()
 
     def _begin(self, request: GenerationRequest, timeout: float | None) -> _Call:
-        wire = self._targets.wire()
+        wire, metadata = self._targets.wire(), self._access.metadata()
         if isinstance(request, generation_service_pb2.GenerateRequest):
-            messages: Any = wire.stub.Generate(request, timeout=timeout)
+            messages: Any = wire.stub.Generate(request, timeout=timeout, metadata=metadata)
         else:
-            messages = wire.stub.ResumeGeneration(request, timeout=timeout)
+            messages = wire.stub.ResumeGeneration(request, timeout=timeout, metadata=metadata)
         return _Call(messages, lambda: self._targets.leave(wire.address))
 
 
@@ -243,6 +262,8 @@ class _Wire:
     stub: generation_service_pb2_grpc.GenerationServiceStub
 
     @classmethod
-    def open(cls, address: str, options: ChannelOptions) -> _Wire:
-        channel = grpc.insecure_channel(address, options=channel_options(options))
+    def open(cls, address: str, options: ChannelOptions, access: Access) -> _Wire:
+        channel: grpc.Channel = access.open(
+            grpc.insecure_channel, grpc.secure_channel, address, channel_options(options)
+        )
         return cls(address, channel, generation_service_pb2_grpc.GenerationServiceStub(channel))

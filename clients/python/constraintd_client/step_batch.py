@@ -60,13 +60,18 @@ def step_batches(steps: Sequence[session_pb2.Step], batch_steps: int) -> list[by
     ]
 
 
-def step_answers(message: bytes) -> Iterator[tuple[bytes, Directive | ConstraintdError]]:
-    """The (session id, answer) pairs of one serialized DecodeResponse.
+def response_of(message: bytes) -> constraint_service_pb2.DecodeResponse:
+    """A serialized DecodeResponse. Raises google.protobuf's DecodeError."""
+    return constraint_service_pb2.DecodeResponse.FromString(message)
 
-    An answer that can't be used is that session's MalformedAnswer. Raises google.protobuf's DecodeError if
-    the message itself can't be parsed.
+
+def step_answers(
+    response: constraint_service_pb2.DecodeResponse,
+) -> Iterator[tuple[bytes, Directive | ConstraintdError]]:
+    """The (session id, answer) pairs of a response.
+
+    An answer that can't be used is that session's MalformedAnswer.
     """
-    response = constraint_service_pb2.DecodeResponse.FromString(message)
     for answer in response.directive_batch.answers:
         kind = answer.WhichOneof("answer")
         outcome: Directive | ConstraintdError

@@ -25,6 +25,11 @@ _OPTIONS: Final[ChannelOptions] = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
+    # A peer that is gone without a word (its machine, a firewall between) is noticed, also while nothing is asked.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
     # Each client has its own connection, so that one that is broken or busy is no other's concern.
     ("grpc.use_local_subchannel_pool", 1),
 )
@@ -43,14 +48,24 @@ class Targets(Generic[_Wire]):
     Owns what was opened for each address, which stays open: calls that run there end by themselves.
     """
 
-    def __init__(self, targets: str | Sequence[str], connect: Callable[[str], _Wire]) -> None:
-        """One address or several, to be tried in this order and round again. Raises ValueError for none."""
-        self._targets = [targets] if isinstance(targets, str) else list(targets)
+    def __init__(
+        self,
+        targets: str | Sequence[str],
+        connect: Callable[[str], _Wire],
+        *,
+        version: Callable[[], object] = lambda: None,
+    ) -> None:
+        """One address or several, to be tried in this order and round again. `version`: what is open is used as long as
+        it stays equal. Raises ValueError for none.
+        """
+        self._targets = listed(targets)
         if not self._targets:
             raise ValueError("at least one target is needed")
         self._connect = connect
+        self._version = version
         self._present = 0
-        self._open: dict[str, _Wire] = {}
+        self._open: dict[str, tuple[object, _Wire]] = {}
+        self._left: list[_Wire] = []
         self._lock = threading.Lock()
 
     @property
@@ -60,11 +75,15 @@ class Targets(Generic[_Wire]):
 
     def wire(self) -> _Wire:
         """What is open to the present address; opened on the first use."""
+        version = self._version()
         with self._lock:
             target = self._targets[self._present]
-            if target not in self._open:
-                self._open[target] = self._connect(target)
-            return self._open[target]
+            found = self._open.get(target)
+            if found is None or found[0] != version:
+                if found is not None:
+                    self._left.append(found[1])
+                found = self._open[target] = version, self._connect(target)
+            return found[1]
 
     def leave(self, target: str) -> None:
         """Goes on to the next address, unless somebody else has left this one already."""
@@ -75,4 +94,9 @@ class Targets(Generic[_Wire]):
     def opened(self) -> list[_Wire]:
         """All that is open, to be closed."""
         with self._lock:
-            return list(self._open.values())
+            return [*self._left, *(wire for _, wire in self._open.values())]
+
+
+def listed(targets: str | Sequence[str]) -> list[str]:
+    """One target or several, as a list."""
+    return [targets] if isinstance(targets, str) else list(targets)

@@ -8,7 +8,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .cpu_budget import cpu_budget
+from constraintd.serving.cpu_budget import cpu_budget
+
 from .errors import SlotError, SlotLengthError, TokenError
 from .folder import ModelFolder
 from .graph_session import GraphSession, open_graph

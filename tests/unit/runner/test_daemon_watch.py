@@ -6,7 +6,7 @@ import queue
 import time
 
 import pytest
-from constraintd_client.errors import ConstraintdError, LimitReached, Unavailable
+from constraintd_client.errors import ConstraintdError, LimitReached, Unauthenticated, Unavailable
 from constraintd_runner.daemon_watch import DaemonWatch
 
 
@@ -24,11 +24,14 @@ class FakeClient:
             raise self.failure
 
 
-def test_a_daemon_that_stays_away_is_told_once_and_so_is_its_return() -> None:
+@pytest.mark.parametrize("failure", [Unavailable("gone"), Unauthenticated("who?", reason="UNAUTHENTICATED")])
+def test_a_daemon_that_stays_away_or_lets_nobody_in_is_told_once_and_so_is_its_return(
+    failure: ConstraintdError,
+) -> None:
     client, told = FakeClient(), queue.SimpleQueue[bool]()
     watch = DaemonWatch(client, told.put, bound=0.1, interval=0.005)  # type: ignore[arg-type]
     watch.start()
-    client.failure = Unavailable("gone")
+    client.failure = failure
     began = time.monotonic()
     assert told.get(timeout=5) is False
     assert time.monotonic() - began >= 0.1

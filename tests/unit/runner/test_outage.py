@@ -31,3 +31,12 @@ def test_attempts_that_fail_are_further_and_further_apart_until_an_answer_comes(
     outage.over()
     outage.broke(0.0)
     assert outage.pause(0.0) == 0.5
+
+
+def test_where_nothing_has_failed_the_first_attempt_comes_at_once_and_only_that() -> None:
+    outage = Outage(Backoff(0.5, 2.0, uniform=longest))
+    assert outage.broke(3.0, at_once=True)
+    assert outage.pause(3.0) == 0.0
+    outage.trying()
+    assert outage.broke(3.0)
+    assert outage.pause(3.0) == 0.5

@@ -20,6 +20,7 @@ from constraintd.v1 import (
     vocabulary_pb2,
 )
 from constraintd_client import vocabulary
+from constraintd_client.access import Access, Tls
 from constraintd_client.constraints import ReasoningEnd
 from constraintd_client.directive import Directive, directive_of
 from constraintd_client.errors import from_rpc_error
@@ -37,7 +38,7 @@ from constraintd_client.session_changes import (
 )
 from constraintd_client.session_handle import SessionHandle, handle_of, open_request
 from constraintd_client.step_batch import step_message
-from constraintd_client.transport import AFFINITY_HEADER, ChannelOptions, Metadata, Targets, channel_options
+from constraintd_client.transport import AFFINITY_HEADER, ChannelOptions, Metadata, Targets, channel_options, listed
 from constraintd_client.vocabulary import TokenTable, VocabularyInfo
 
 from .decode_stream import AsyncDecodeStream
@@ -59,14 +60,23 @@ class AsyncConstraintClient:
         timeout: float = 30.0,
         options: ChannelOptions = (),
         affinity: str | None = None,
+        tls: Tls | None = None,
+        token: str | Path | None = None,
+        allow_plaintext_token: bool = False,
     ) -> None:
         """`target` is "host:port" or "unix:/path", or several, of daemons on the same store: the first is used until
         `leave` goes on to the next. `timeout`, in seconds, is that of each unary call. `affinity` goes with every call
         as the header x-constraintd-affinity; by default a random value, one a client.
+        `tls`: for targets that are no Unix sockets. `token`: a bearer token, or the file that holds it; it goes to
+        another machine only under TLS, or with `allow_plaintext_token`.
+        Raises ValueError for a token that can't be sent so, OSError for a file that can't be read.
         """
         self._timeout = timeout
-        self._metadata: Metadata = ((AFFINITY_HEADER, affinity or os.urandom(16).hex()),)
-        self._targets = Targets(target, lambda address: _Wire.open(address, options))
+        self._affinity = affinity or os.urandom(16).hex()
+        targets = listed(target)
+        access = Access(targets, tls, token, allow_plaintext_token=allow_plaintext_token)
+        self._access = access
+        self._targets = Targets(targets, lambda address: _Wire.open(address, options, access), version=access.version)
 
     @property
     def target(self) -> str:
@@ -147,7 +157,7 @@ class AsyncConstraintClient:
         try:
             messages = [
                 message
-                async for message in self._stub.GetVocabulary(request, timeout=self._timeout, metadata=self._metadata)
+                async for message in self._stub.GetVocabulary(request, timeout=self._timeout, metadata=self._metadata())
             ]
         except grpc.RpcError as error:
             raise from_rpc_error(error) from error
@@ -301,13 +311,16 @@ class AsyncConstraintClient:
             metadata=self._metadata,
         )
 
+    def _metadata(self) -> Metadata:
+        return ((AFFINITY_HEADER, self._affinity), *self._access.metadata())
+
     @property
     def _stub(self) -> constraint_service_pb2_grpc.ConstraintServiceAsyncStub:
         return self._targets.wire().stub
 
     async def _ask(self, call: Callable[..., Awaitable[_Answer]], request: Any) -> _Answer:
         try:
-            return await call(request, timeout=self._timeout, metadata=self._metadata)
+            return await call(request, timeout=self._timeout, metadata=self._metadata())
         except grpc.RpcError as error:
             raise from_rpc_error(error) from error
 
@@ -320,6 +333,8 @@ class _Wire:
     stub: constraint_service_pb2_grpc.ConstraintServiceAsyncStub
 
     @classmethod
-    def open(cls, address: str, options: ChannelOptions) -> _Wire:
-        channel = grpc.aio.insecure_channel(address, options=channel_options(options))
+    def open(cls, address: str, options: ChannelOptions, access: Access) -> _Wire:
+        channel: grpc.aio.Channel = access.open(
+            grpc.aio.insecure_channel, grpc.aio.secure_channel, address, channel_options(options)
+        )
         return cls(channel, constraint_service_pb2_grpc.ConstraintServiceStub(channel))

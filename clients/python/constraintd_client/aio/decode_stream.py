@@ -18,6 +18,7 @@ from constraintd_client.errors import (
     Cancelled,
     ConstraintdError,
     DeadlineExceeded,
+    Draining,
     MalformedAnswer,
     StepInFlight,
     Unavailable,
@@ -30,6 +31,7 @@ from constraintd_client.step_batch import (
     answer_to,
     hello,
     refuse_second_step,
+    response_of,
     step_answers,
     step_batches,
     step_message,
@@ -53,9 +55,11 @@ class AsyncDecodeStream:
         logits_width: int,
         *,
         batch_steps: int,
-        metadata: Metadata = (),
+        metadata: Callable[[], Metadata] = lambda: (),
     ) -> None:
-        """`channel` gives the channel to open the stream on; asked again for every `reconnect`."""
+        """`channel` gives the channel to open the stream on, `metadata` its headers; asked again for every
+        `reconnect`.
+        """
         self._channel = channel
         self._metadata = metadata
         self._hello = hello(vocabulary_id, logits_width)
@@ -122,6 +126,11 @@ class AsyncDecodeStream:
         """Why the stream broke; None while it stands."""
         return self._connection.failure
 
+    @property
+    def draining(self) -> bool:
+        """Whether the daemon has said that it reads no more here; the stream soon breaks."""
+        return self._connection.draining
+
     def reconnect(self, *, wait_for_ready: bool = True) -> None:
         """Opens a new stream and sends every unanswered Step again; see the sync `DecodeStream.reconnect`."""
         self._refuse_if_closed()
@@ -159,7 +168,7 @@ class AsyncDecodeStream:
 
     def _connect(self, unanswered: dict[bytes, _Waiting], *, wait_for_ready: bool) -> _Connection:
         open_call: Any = self._channel().stream_stream(DECODE_METHOD)
-        call = partial(open_call, wait_for_ready=wait_for_ready, metadata=self._metadata)
+        call = partial(open_call, wait_for_ready=wait_for_ready, metadata=self._metadata())
         return _Connection(call, self._hello, unanswered)
 
     def _refuse_if_closed(self) -> None:
@@ -184,6 +193,7 @@ class _Connection:
     def __init__(self, open_call: Callable[..., Any], first: bytes, unanswered: dict[bytes, _Waiting]) -> None:
         self.unanswered = unanswered
         self.failure: ConstraintdError | None = None
+        self.draining = False
         self.bytes_sent = 0
         self.bytes_received = 0
         self._requests: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -192,6 +202,9 @@ class _Connection:
         self._reader = asyncio.create_task(self._read(), name="constraintd-decode-reader")
 
     def write(self, payloads: Sequence[bytes]) -> None:
+        """Sends them, unless the daemon reads no more: then they go out at the next connection."""
+        if self.draining:
+            return
         for payload in payloads:
             self.bytes_sent += len(payload)
             self._requests.put_nowait(payload)
@@ -221,7 +234,9 @@ class _Connection:
         try:
             async for message in self._call:
                 self.bytes_received += len(message)
-                for session_id, outcome in step_answers(message):
+                response = response_of(message)
+                self.draining = self.draining or response.HasField("draining")
+                for session_id, outcome in step_answers(response):
                     self._deliver(session_id, outcome)
         except grpc.RpcError as error:
             failure = from_rpc_error(error)
@@ -230,6 +245,9 @@ class _Connection:
         except asyncio.CancelledError:
             failure = Cancelled("the stream was cancelled")
         finally:
+            # CANCELLED, where this side has not cancelled, is how a server that goes down ends what it had not begun.
+            if isinstance(failure, Unavailable | Cancelled):
+                failure = (Draining if self.draining else Unavailable)(failure.message, code=failure.code)
             self.end(failure)
 
     def _deliver(self, session_id: bytes, outcome: Directive | ConstraintdError) -> None:

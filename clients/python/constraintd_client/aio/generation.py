@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -14,6 +15,7 @@ import grpc
 import grpc.aio
 
 from constraintd.runner.v1 import generation_service_pb2, generation_service_pb2_grpc
+from constraintd_client.access import Access, Tls
 from constraintd_client.chat import Prompt, Tools
 from constraintd_client.constraints import ReasoningEnd
 from constraintd_client.errors import Cancelled, ConstraintdError, from_rpc_error
@@ -21,7 +23,7 @@ from constraintd_client.generation_events import Delta, Event, Transcript, gener
 from constraintd_client.grammars import ConstraintLike
 from constraintd_client.resuming import GenerationRequest, Healing, Seen, lost_its_server, resume_request
 from constraintd_client.samplers import SamplerConfig
-from constraintd_client.transport import ChannelOptions, Targets, channel_options
+from constraintd_client.transport import ChannelOptions, Targets, channel_options, listed
 
 
 class AsyncGeneration(Transcript):
@@ -115,12 +117,25 @@ class AsyncGeneration(Transcript):
 class AsyncGenerationClient:
     """A connection to a runner. Belongs to one event loop."""
 
-    def __init__(self, target: str | Sequence[str], *, timeout: float = 30.0, options: ChannelOptions = ()) -> None:
+    def __init__(
+        self,
+        target: str | Sequence[str],
+        *,
+        timeout: float = 30.0,
+        options: ChannelOptions = (),
+        tls: Tls | None = None,
+        token: str | Path | None = None,
+        allow_plaintext_token: bool = False,
+    ) -> None:
         """`target` is "host:port" or "unix:/path", or several, of runners of the same model: the next is used when one
-        can't be reached. `timeout`, in seconds, is that of `model_info` and `close_generation`.
+        can't be reached. `timeout`, in seconds, is that of `model_info` and `close_generation`. `tls`, `token` and
+        `allow_plaintext_token`: see `ConstraintClient`.
         """
         self._timeout = timeout
-        self._targets = Targets(target, lambda address: _Wire.open(address, options))
+        targets = listed(target)
+        access = Access(targets, tls, token, allow_plaintext_token=allow_plaintext_token)
+        self._access = access
+        self._targets = Targets(targets, lambda address: _Wire.open(address, options, access), version=access.version)
 
     def generate(
         self,
@@ -190,7 +205,9 @@ class AsyncGenerationClient:
         """Forgets a resumable generation. False if there was none."""
         request = generation_service_pb2.CloseGenerationRequest(session_id=session_id)
         try:
-            answer = await self._targets.wire().stub.CloseGeneration(request, timeout=self._timeout)
+            answer = await self._targets.wire().stub.CloseGeneration(
+                request, timeout=self._timeout, metadata=self._access.metadata()
+            )
         except grpc.RpcError as error:
             raise from_rpc_error(error) from error
         return answer.closed
@@ -199,7 +216,9 @@ class AsyncGenerationClient:
         """What this runner runs."""
         request = generation_service_pb2.GetModelInfoRequest()
         try:
-            return await self._targets.wire().stub.GetModelInfo(request, timeout=self._timeout)
+            return await self._targets.wire().stub.GetModelInfo(
+                request, timeout=self._timeout, metadata=self._access.metadata()
+            )
         except grpc.RpcError as error:
             raise from_rpc_error(error) from error
 
@@ -217,11 +236,11 @@ class AsyncGenerationClient:
         await self.close()
 
     def _begin(self, request: GenerationRequest, timeout: float | None) -> _Call:
-        wire = self._targets.wire()
+        wire, metadata = self._targets.wire(), self._access.metadata()
         if isinstance(request, generation_service_pb2.GenerateRequest):
-            messages: Any = wire.stub.Generate(request, timeout=timeout)
+            messages: Any = wire.stub.Generate(request, timeout=timeout, metadata=metadata)
         else:
-            messages = wire.stub.ResumeGeneration(request, timeout=timeout)
+            messages = wire.stub.ResumeGeneration(request, timeout=timeout, metadata=metadata)
         return _Call(messages, lambda: self._targets.leave(wire.address))
 
 
@@ -248,6 +267,8 @@ class _Wire:
     stub: generation_service_pb2_grpc.GenerationServiceAsyncStub
 
     @classmethod
-    def open(cls, address: str, options: ChannelOptions) -> _Wire:
-        channel = grpc.aio.insecure_channel(address, options=channel_options(options))
+    def open(cls, address: str, options: ChannelOptions, access: Access) -> _Wire:
+        channel: grpc.aio.Channel = access.open(
+            grpc.aio.insecure_channel, grpc.aio.secure_channel, address, channel_options(options)
+        )
         return cls(address, channel, generation_service_pb2_grpc.GenerationServiceStub(channel))
