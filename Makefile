@@ -11,15 +11,21 @@ STUBS  := constraintd/v1 constraintd/runner/v1
 # How many random sequences `make test-long` runs through the session's state machine.
 SEQUENCES ?= 10000
 
-.PHONY: help install demo test test-all test-long chaos services lint format proto proto-check benchmarks clean
+# What the kustomize of the tests is; the newest that Go 1.26 builds.
+KUSTOMIZE_VERSION := v5.7.1
+
+.PHONY: help install demo test test-all test-clients test-long chaos soak services lint lint-clients format proto \
+  proto-check kustomize benchmarks clean
 
 help:
 	@echo "make demo        a real model writes valid JSON, across two processes"
 	@echo "make test        the test suite, as far as python3 and make suffice"
-	@echo "make test-all    all of it, with redis-server (a Debian package) and Envoy"
+	@echo "make test-all    all of it, with redis-server (a Debian package), Envoy, Go and Node"
 	@echo "make test-long   the session's state machine over SEQUENCES=10000 random sequences, some 20 minutes"
 	@echo "make chaos       daemons and runners killed KILLS=300 times, histories checked; some 40 minutes"
-	@echo "make lint        ruff, mypy --strict, buf lint, stubs up to date (needs npm)"
+	@echo "make soak        MINUTES=20 under full load, with a picture of the memory: soak.png"
+	@echo "make kustomize   render deploy/kustomize's OVERLAY=sidecar or replicas (needs Go)"
+	@echo "make lint        ruff, mypy --strict, buf lint, stubs up to date (needs npm); the clients' linters (Go, npm)"
 	@echo "make format      format the code"
 	@echo "make proto       generate the stubs from proto/"
 	@echo "make benchmarks  list the benchmarks"
@@ -42,15 +48,28 @@ test: install
 	$(BIN)/python -m pytest -m "not services"
 
 # What test-all needs beyond python3 and make. A Debian package, so it takes root where it isn't there yet.
-services: install
+services: install $(BIN)/kustomize
 	@command -v redis-server >/dev/null \
 	  || (apt-get update -qq && apt-get install -y -qq --no-install-recommends redis-server >/dev/null) \
 	  || { echo "redis-server is not there and could not be installed; install it (Debian: redis-server)"; exit 1; }
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[services]'
 
-test-all: services
+$(BIN)/kustomize: $(VENV)/installed
+	GOBIN=$(CURDIR)/$(BIN) go install sigs.k8s.io/kustomize/kustomize/v5@$(KUSTOMIZE_VERSION)
+	@touch $@
+
+kustomize: $(BIN)/kustomize
+	@$(BIN)/kustomize build deploy/kustomize/overlays/$(or $(OVERLAY),sidecar)
+
+test-all: services test-clients
 	$(BIN)/constraintd-runner model fetch smollm2
 	$(BIN)/python -m pytest
+
+# The Go and TypeScript clients' own suites, against live daemons and runners.
+test-clients: install
+	$(BIN)/constraintd-runner model fetch smollm2
+	$(MAKE) -C clients/go test
+	$(MAKE) -C clients/typescript test
 
 test-long: install
 	CONSTRAINTD_SEQUENCES=$(SEQUENCES) $(BIN)/python -m pytest tests/property/test_session_is_its_log.py
@@ -65,12 +84,21 @@ chaos: services
 	$(BIN)/python -m tests.fault.chaos --kills 60 --lossy
 	$(BIN)/python -m tests.fault.real_runner --kills 40
 
-lint: install $(BUF)
+MINUTES ?= 20
+
+soak: install
+	$(BIN)/python -m tests.fault.soak --minutes $(MINUTES) --plot soak.png
+
+lint: install $(BUF) lint-clients
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	cd proto && ../$(BUF) lint
 	$(MAKE) --no-print-directory proto-check
+
+lint-clients:
+	$(MAKE) -C clients/go lint
+	$(MAKE) -C clients/typescript lint
 
 format: install
 	$(BIN)/ruff check --fix .

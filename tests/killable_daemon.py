@@ -31,6 +31,12 @@ class KillableDaemon:
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == f"listening on {self.address}\n"
 
+    @property
+    def pid(self) -> int:
+        """Of the process that runs."""
+        assert self._process is not None
+        return self._process.pid
+
     def kill(self) -> None:
         """SIGKILL: nothing is said or written any more."""
         assert self._process is not None

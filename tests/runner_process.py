@@ -29,6 +29,11 @@ class RunningRunner:
         line = self._process.stdout.readline()
         assert line == f"listening on {self.address}\n", (line, self.log())
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
     def log(self) -> str:
         """What it has said so far."""
         return self._log.read_text()
