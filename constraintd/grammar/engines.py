@@ -61,6 +61,10 @@ _ENGINES: Final[Mapping[GrammarKind, MakeEngine]] = {
 }
 
 
+INTERPRETED: Final = frozenset({GrammarKind.GBNF})
+"""Kinds whose engine compiles in Python: in the daemon, too, where every step of everybody waits for it in part."""
+
+
 def engine_for(kind: GrammarKind) -> MakeEngine:
     """What makes the engine that compiles grammars of this kind. Every kind has exactly one."""
     return _ENGINES[kind]

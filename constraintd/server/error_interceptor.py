@@ -37,7 +37,7 @@ def _single(inner: Any) -> Callable[[Any, grpc.aio.ServicerContext[Any, Any]], A
         try:
             return await inner(request, context)
         except Exception as error:
-            await _abort(context, error)
+            _refuse(context, error)
 
     return call
 
@@ -52,12 +52,17 @@ def _streaming(inner: Any) -> Callable[[Any, grpc.aio.ServicerContext[Any, Any]]
             async for response in result:
                 await context.write(response)
         except Exception as error:
-            await _abort(context, error)
+            _refuse(context, error)
 
     return call
 
 
-async def _abort(context: grpc.aio.ServicerContext[Any, Any], error: Exception) -> None:
+def _refuse(context: grpc.aio.ServicerContext[Any, Any], error: Exception) -> None:
+    """Sets the status that the error stands for; the call then ends with it.
+
+    Not by `context.abort`: that raises an error which the context keeps, and so a cycle of frames that hold the
+    request, 10 MB of a refused grammar say, until the collector comes.
+    """
     if isinstance(error, grpc.aio.AbortError):
         raise error
     if isinstance(error, grpc.aio.InternalError):
@@ -67,11 +72,11 @@ async def _abort(context: grpc.aio.ServicerContext[Any, Any], error: Exception) 
     if not isinstance(error, ConstraintdError):
         _log.error("a handler failed", exc_info=error)
         error = ConstraintdError("a fault of the daemon itself; its log has the trace")
-    # Its traceback holds the frames that hold the request, 10 MB of a refused grammar say, until the collector comes.
-    error.__traceback__ = None
     metadata: tuple[tuple[str, str | bytes], ...] = trailing_metadata(error)
     scope = present_request()
     if scope is not None:
         scope.reason = error.reason
         metadata += ((REQUEST_ID_HEADER, scope.request_id),)
-    await context.abort(status_code(error), clipped(error.message), metadata)
+    context.set_code(status_code(error))
+    context.set_details(clipped(error.message))
+    context.set_trailing_metadata(metadata)

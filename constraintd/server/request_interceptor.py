@@ -67,7 +67,7 @@ class RequestInterceptor(grpc.aio.ServerInterceptor):
                     _log.info("a Decode stream begins", extra=fields(peer=context.peer()))
                 try:
                     response = await inner(request, context)
-                    ended = grpc.StatusCode.OK
+                    ended = _code_of(context)
                     return response
                 except grpc.aio.AbortError:
                     ended = _code_of(context)
@@ -92,6 +92,8 @@ async def _abort_stopping(context: grpc.aio.ServicerContext[Any, Any]) -> None:
 
 
 def _code_of(context: Any) -> grpc.StatusCode:
-    """The status that a handler has set: gRPC gives its number or its name, as it was set."""
+    """The status that a handler has set, OK if none: gRPC gives its number or its name, as it was set."""
     code = context.code()
+    if code is None:
+        return grpc.StatusCode.OK
     return code if isinstance(code, grpc.StatusCode) else _CODES.get(code, grpc.StatusCode.UNKNOWN)

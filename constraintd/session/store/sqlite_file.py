@@ -24,7 +24,7 @@ Connect = Callable[[str], Connection]
 # the last commits but never tears. FULL: it is synced at each commit.
 _SYNCHRONOUS: dict[Durability, str] = {"relaxed": "NORMAL", "strict": "FULL"}
 
-_LOCK_WAIT_SECONDS = 1.0  # a daemon that restarts meets the one before it on its way out
+_LOCK_WAIT_SECONDS = 3.0  # a daemon that restarts meets the one before it on its way out
 
 # The indexer moves the write-ahead log into the file; SQLite itself does so only if the indexer can't: 64 MiB.
 _LOG_PAGES_AT_MOST = 16_384

@@ -89,6 +89,17 @@ async def test_memory_is_counted_from_what_the_child_inherited(sandbox, vocabula
     await sandbox.try_grammar(vocabulary, regex("a"), CompileLimits(memory_bytes=64 << 20))
 
 
+async def test_a_gbnf_that_would_keep_the_daemon_s_own_interpreter_busy_is_refused(sandbox, vocabulary):
+    def chain(rules):
+        lines = ["root ::= r0", *(f'r{i} ::= "a" r{i + 1}' for i in range(rules)), f'r{rules} ::= "b"']
+        return parse_grammar(GrammarKind.GBNF, ["\n".join(lines).encode(), b"root"], max_bytes=1 << 24)
+
+    verdict = await refused(sandbox, vocabulary, chain(60_000), CompileLimits(seconds=60.0))
+    assert (verdict.reason, verdict.metadata["limit"]) == ("LIMIT_EXCEEDED", "interpreted_seconds")
+    assert "hold other sessions up" in verdict.message
+    await sandbox.try_grammar(vocabulary, chain(1_000), CompileLimits())
+
+
 async def test_a_fault_of_the_child_s_own_code_is_logged_and_no_grammar_error(breaking, vocabulary, caplog):
     with pytest.raises(ConstraintdError, match="fault of the daemon") as caught:
         await breaking.try_grammar(vocabulary, regex("exception"), SECOND)
