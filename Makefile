@@ -14,14 +14,15 @@ SEQUENCES ?= 10000
 # What the kustomize of the tests is; the newest that Go 1.26 builds.
 KUSTOMIZE_VERSION := v5.7.1
 
-.PHONY: help install demo test test-all test-clients test-long chaos soak services lint lint-clients format proto \
-  proto-check kustomize benchmarks clean
+.PHONY: help install demo test test-all test-clients test-long conformance chaos soak services lint lint-clients format \
+  proto proto-check kustomize benchmarks clean
 
 help:
 	@echo "make demo        a real model writes valid JSON, across two processes"
 	@echo "make test        the test suite, as far as python3 and make suffice"
 	@echo "make test-all    all of it, with redis-server (a Debian package), Envoy, Go and Node"
 	@echo "make test-long   the session's state machine over SEQUENCES=10000 random sequences, some 20 minutes"
+	@echo "make conformance the same conversation by the Python, Go and TypeScript clients, as a table (needs Go and npm)"
 	@echo "make chaos       daemons and runners killed KILLS=300 times, histories checked; some 40 minutes"
 	@echo "make soak        MINUTES=20 under full load, with a picture of the memory: soak.png"
 	@echo "make kustomize   render deploy/kustomize's OVERLAY=sidecar or replicas (needs Go)"
@@ -45,7 +46,7 @@ demo: install
 
 test: install
 	$(BIN)/constraintd-runner model fetch smollm2
-	$(BIN)/python -m pytest -m "not services"
+	$(BIN)/python -m pytest -m "not services and not clients"
 
 # What test-all needs beyond python3 and make. A Debian package, so it takes root where it isn't there yet.
 services: install $(BIN)/kustomize
@@ -53,6 +54,7 @@ services: install $(BIN)/kustomize
 	  || (apt-get update -qq && apt-get install -y -qq --no-install-recommends redis-server >/dev/null) \
 	  || { echo "redis-server is not there and could not be installed; install it (Debian: redis-server)"; exit 1; }
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[services]'
+	$(BIN)/python -m tests.go_tools
 
 $(BIN)/kustomize: $(VENV)/installed
 	GOBIN=$(CURDIR)/$(BIN) go install sigs.k8s.io/kustomize/kustomize/v5@$(KUSTOMIZE_VERSION)
@@ -70,6 +72,10 @@ test-clients: install
 	$(BIN)/constraintd-runner model fetch smollm2
 	$(MAKE) -C clients/go test
 	$(MAKE) -C clients/typescript test
+
+conformance: install
+	@$(BIN)/constraintd-runner model fetch smollm2 >/dev/null
+	@$(BIN)/python -m clients.conformance --build
 
 test-long: install
 	CONSTRAINTD_SEQUENCES=$(SEQUENCES) $(BIN)/python -m pytest tests/property/test_session_is_its_log.py

@@ -188,17 +188,23 @@ class Replacing:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.daemon = daemon_at(folder)
-        self._thread = threading.Thread()
+        self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
         """SIGTERM now; the next one starts once this one is gone."""
+        self._settle()
         self.daemon.signal()
         self._thread = threading.Thread(target=self._finish)
         self._thread.start()
 
     def end(self) -> None:
-        self._thread.join()
+        self._settle()
         self.daemon.end()
+
+    def _settle(self) -> None:
+        """A daemon may answer before it is known here that it has started."""
+        if self._thread is not None:
+            self._thread.join()
 
     def _finish(self) -> None:
         self.daemon.gone(within=10)

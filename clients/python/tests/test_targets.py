@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+
 import grpc
 import pytest
-from constraintd_client import ConstraintClient, GenerationClient, Unavailable
+from constraintd_client import Cancelled, ConstraintClient, GenerationClient, Unavailable
+from constraintd_client.aio import AsyncGenerationClient
 from constraintd_client.transport import Targets
 
 from clients.python.tests.scripted_daemon import RunningDaemon
-from clients.python.tests.scripted_runner import RunningRunner
+from clients.python.tests.scripted_runner import STARTED, RunningRunner
+from constraintd.runner.v1 import generation_service_pb2 as runner_pb2
 
 NOWHERE = "127.0.0.1:1"
 
@@ -63,3 +68,30 @@ def test_a_generation_client_leaves_a_runner_that_is_gone(runner: RunningRunner)
             client.generate("x", constraint=None).wait()
         assert caught.value.code is grpc.StatusCode.UNAVAILABLE
         assert client.model_info().model == "tiny"
+
+
+async def test_a_generation_that_was_cancelled_on_this_side_leaves_its_runner_in_use(runner: RunningRunner) -> None:
+    over = threading.Event()
+
+    def endless() -> Iterator[runner_pb2.GenerateResponse]:
+        yield STARTED
+        over.wait(20)
+
+    runner.script = endless
+    with GenerationClient([runner.target, NOWHERE]) as client:
+        generation = client.generate("x", constraint=None)
+        events = generation.events()
+        next(events)
+        generation.cancel()
+        with pytest.raises(Cancelled):
+            next(events)
+        assert client.model_info().model == "tiny"
+    async with AsyncGenerationClient([runner.target, NOWHERE]) as asyncio_client:
+        asyncio_generation = asyncio_client.generate("x", constraint=None)
+        asyncio_events = asyncio_generation.events()
+        await anext(asyncio_events)
+        asyncio_generation.cancel()
+        with pytest.raises(Cancelled):
+            await anext(asyncio_events)
+        assert (await asyncio_client.model_info()).model == "tiny"
+    over.set()

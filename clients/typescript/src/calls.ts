@@ -109,7 +109,11 @@ export function askForStream<I extends DescMessage, O extends DescMessage>(
   const arrived: Buffer[] = [];
   let over: { readonly error: ConstraintdError | undefined } | undefined;
   let wake = () => {};
-  const stop = () => call.cancel();
+  let stopped = false;
+  const stop = () => {
+    stopped = true;
+    call.cancel();
+  };
   const untrack = targets.track(stop);
   call.on("data", (message: Buffer) => {
     arrived.push(message);
@@ -118,7 +122,7 @@ export function askForStream<I extends DescMessage, O extends DescMessage>(
   onceOver(call, (error) => {
     signal?.removeEventListener("abort", stop);
     untrack();
-    over = { error: error && failed(error, signal, targets, target) };
+    over = { error: error && failed(error, signal, targets, target, stopped) };
     wake();
   });
   if (signal?.aborted) stop();
@@ -229,12 +233,14 @@ function failed(
   signal: AbortSignal | undefined,
   targets: Targets,
   target: string,
+  stopped = false,
 ): ConstraintdError {
   if (error instanceof Cancelled && signal?.aborted) {
     return new Cancelled("the call was cancelled", { cause: signal.reason });
   }
   if (error instanceof Cancelled && targets.closed) return new Cancelled("the client was closed");
-  if (lostItsServer(error)) targets.leave(target);
+  const byThisSide = stopped && error instanceof Cancelled; // which tells nothing of the address
+  if (lostItsServer(error) && !byThisSide) targets.leave(target);
   return error;
 }
 

@@ -91,7 +91,7 @@ class AsyncGeneration(Transcript):
 
     async def _go_on(self, cause: ConstraintdError) -> None:
         """Resumes it after a break. Raises the cause, with the fragment, where it can't."""
-        if lost_its_server(cause):
+        if lost_its_server(cause) and not self._cancelled.is_set():  # what this side ended tells nothing of the address
             self._call.leave()
         pause = None
         if self._healing is not None and not self._cancelled.is_set():

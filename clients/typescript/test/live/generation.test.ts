@@ -216,6 +216,18 @@ describe("a live runner", () => {
     await assert.rejects(early.wait(), Cancelled);
   });
 
+  test("what this side ends leaves the address in use", async () => {
+    using two = new GenerationClient([runner.address, `unix:${runner.folder}/nobody`]);
+    for (let round = 0; round < 3; round++) {
+      const cancelled = two.generate("x", { constraint: WORDS, sampler: DRAWN });
+      const events = await tokensOf(cancelled, 3);
+      cancelled.cancel();
+      await assert.rejects(drained(events), Cancelled);
+      assert.equal(await two.generate("x", { constraint: choice(["ok"]) }).wait(), "ok");
+      assert.equal(two.target, runner.address);
+    }
+  });
+
   test("a deadline ends it, with the text so far", async () => {
     const generation = client.generate("x", { constraint: WORDS, sampler: DRAWN, timeoutMs: 250, resumable: true });
     await assert.rejects(generation.wait(), (error: ConstraintdError) => {

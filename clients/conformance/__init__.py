@@ -1,0 +1,1 @@
+"""The same conversation for the clients of every language; see README.md."""

@@ -1,0 +1,1 @@
+"""Runs the conformance cases: adapters on one side, real daemons and runners on the other."""

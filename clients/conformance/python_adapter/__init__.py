@@ -1,0 +1,1 @@
+"""The Python client's adapter; see clients/conformance/ADAPTER.md."""
