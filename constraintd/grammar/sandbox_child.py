@@ -160,8 +160,10 @@ def _guarded(request: ChildsRequest, work: Callable[[], Verdict]) -> Verdict:
         return Refused.by(over_memory(request))
     except RecursionError:
         return Refused.by(over_depth(request))
-    except Exception:
-        return Faulted(traceback.format_exc(limit=-8))
+    except Exception as error:
+        # Without its message, which may quote the grammar: logs hold nothing that a user wrote.
+        frames = "".join(traceback.format_tb(error.__traceback__, limit=-8))
+        return Faulted(f"{frames}{type(error).__name__}")
     except BaseException as error:  # pyo3 raises a panic as one; nothing else here does
         return Refused.by(engine_broke(request, repr(error)))
 

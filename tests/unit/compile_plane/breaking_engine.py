@@ -51,7 +51,7 @@ class BreakingEngine:
             case ["exit"]:
                 os._exit(3)
             case ["exception"]:
-                raise ZeroDivisionError("a fault of the engine's binding")
+                raise ZeroDivisionError(f"over {grammar.texts[0]}")
             case ["panic"]:
                 raise BaseException("index out of bounds")
             case ["helper-dies", *_]:

@@ -104,7 +104,9 @@ async def test_a_fault_of_the_child_s_own_code_is_logged_and_no_grammar_error(br
     with pytest.raises(ConstraintdError, match="fault of the daemon") as caught:
         await breaking.try_grammar(vocabulary, regex("exception"), SECOND)
     assert caught.value.reason == "INTERNAL"
-    assert "ZeroDivisionError: a fault of the engine's binding" in caplog.text
+    assert "breaking_engine.py" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+    assert "over exception" not in caplog.text  # a message may quote the grammar, as this one does
 
 
 async def test_a_helper_that_dies_is_started_again_and_asked_once_more(breaking, vocabulary, tmp_path):

@@ -16,6 +16,8 @@ from constraintd_runner import metrics_recording
 
 from constraintd.metrics import recording
 from constraintd.metrics import server as daemon_metrics
+from constraintd.serving import metrics_listener
+from constraintd.serving.metrics_listener import CannotServeMetrics, split_address
 
 BOTH = pytest.mark.parametrize("program", [daemon_metrics, runner_metrics], ids=["daemon", "runner"])
 
@@ -55,23 +57,22 @@ def test_measuring_begins_and_ends_with_the_listener():
      "127.0.0.1:９４", "unix:/tmp/metrics.sock", "http://127.0.0.1:9464/metrics", "[]:1", "127.0.0.1:9999999999999999"],
 )  # fmt: skip
 def test_what_is_no_address_is_refused_by_name(program, address):
-    with pytest.raises(program.CannotServeMetrics) as refused:
+    with pytest.raises(CannotServeMetrics) as refused:
         program.serve_metrics(address)
     assert repr(address) in str(refused.value)
     assert recording.active is None
 
 
-@BOTH
-def test_brackets_hold_an_ipv6_address(program):
-    assert program.split_address("[::1]:9464") == ("::1", 9464)
-    assert program.split_address("metrics.local:0") == ("metrics.local", 0)
+def test_brackets_hold_an_ipv6_address():
+    assert split_address("[::1]:9464") == ("::1", 9464)
+    assert split_address("metrics.local:0") == ("metrics.local", 0)
 
 
 @BOTH
 def test_a_taken_port_is_refused_and_nothing_is_measured(program):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(program.CannotServeMetrics, match="another process"):
+        with pytest.raises(CannotServeMetrics, match="another process"):
             program.serve_metrics(address)
     assert recording.active is None
     with closing(program.serve_metrics(address)):
@@ -81,14 +82,14 @@ def test_a_taken_port_is_refused_and_nothing_is_measured(program):
 @BOTH
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "x" * 70, "192.0.2.1"])
 def test_a_host_that_is_not_here_is_refused(program, host):
-    with pytest.raises(program.CannotServeMetrics, match="or 0 for any"):
+    with pytest.raises(CannotServeMetrics, match="or 0 for any"):
         program.serve_metrics(f"{host}:0")
 
 
 @BOTH
 def test_a_process_has_one_listener(program):
     with closing(program.serve_metrics("127.0.0.1:0")) as first:
-        with pytest.raises(program.CannotServeMetrics, match="already"):
+        with pytest.raises(CannotServeMetrics, match="already"):
             program.serve_metrics("127.0.0.1:0")
         assert page(first.address)
 
@@ -111,7 +112,7 @@ def test_half_sent_and_senseless_requests_hold_nobody_up(program):
 
 @BOTH
 def test_a_half_sent_request_ends_in_time(program, monkeypatch):
-    monkeypatch.setattr(program, "_REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(metrics_listener, "_REQUEST_SECONDS", 0.2)
     with closing(program.serve_metrics("127.0.0.1:0")) as server:
         host, _, port = server.address.rpartition(":")
         with socket.create_connection((host, int(port)), timeout=10) as half:
