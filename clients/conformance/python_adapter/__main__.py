@@ -15,7 +15,7 @@ from .spelled import refusal
 from .streams import STREAM_CALLS
 
 CALLS: Final[Mapping[str, Callable[[Held, Mapping[str, Any]], Any]]] = {
-    "hello": lambda _held, _request: {"language": "python", "stages": STAGES, "features": []},
+    "hello": lambda _held, _request: {"language": "python", "stages": STAGES, "features": ["retryable"]},
     "reset": lambda held, _request: held.reset(),
     **DAEMON_CALLS,
     **STREAM_CALLS,

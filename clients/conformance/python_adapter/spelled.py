@@ -144,6 +144,8 @@ def refusal(error: Exception) -> dict[str, Any]:
         "location": error.metadata.get("location", ""),
         "field": error.metadata.get("field", ""),
         "fragment": error.fragment,
+        "retryable": error.retryable,
+        "retry_after_ms": None if error.retry_after is None else round(error.retry_after * 1000),
     }
 
 

@@ -85,10 +85,19 @@ class ConstraintdError(Exception):
         """Particulars, such as {"expected_position": "7"}."""
         self.fragment = ""
         """Text that a Generation had given before it failed; not a finished text."""
+        self.retry_after: float | None = None
+        """Seconds that the server asks to wait before the same call is made again; None if it says nothing."""
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same call, after a pause, may succeed: nothing is wrong with the call itself."""
+        return isinstance(self, _RETRYABLE)
 
     def copy(self) -> Self:
         """The same error as a new exception, so that each raise of a lasting failure has its own traceback."""
-        return type(self)(self.message, reason=self.reason, code=self.code, metadata=self.metadata)
+        twin = type(self)(self.message, reason=self.reason, code=self.code, metadata=self.metadata)
+        twin.retry_after = self.retry_after
+        return twin
 
     def _number(self, key: str) -> int | None:
         value = self.metadata.get(key, "")
@@ -291,6 +300,8 @@ class IncompleteGeneration(ConstraintdError):
     """The stream ended without Finished: `fragment` is not a finished text."""
 
 
+_RETRYABLE: Final = (Unavailable, Cancelled, StoreUnavailable, StepInFlight, LimitReached)
+
 ERROR_CLASSES: Final[Mapping[str, type[ConstraintdError]]] = {
     "INVALID_FIELD": InvalidField,
     "TOO_LARGE": TooLarge,
@@ -351,25 +362,30 @@ def from_rpc_error(error: grpc.RpcError) -> ConstraintdError:
     call: Any = error
     code: grpc.StatusCode = call.code()
     message: str = call.details() or ""
-    reason, metadata = _details(call.trailing_metadata() or ())
+    reason, metadata, retry_after = _details(call.trailing_metadata() or ())
     kind = ERROR_CLASSES.get(reason) or _TRANSPORT_CLASSES.get(code, ConstraintdError)
-    return kind(message, reason=reason, code=code, metadata=metadata)
+    made = kind(message, reason=reason, code=code, metadata=metadata)
+    made.retry_after = retry_after
+    return made
 
 
-def _details(trailing_metadata: Iterable[tuple[str, bytes]]) -> tuple[str, dict[str, str]]:
+def _details(trailing_metadata: Iterable[tuple[str, bytes]]) -> tuple[str, dict[str, str], float | None]:
     reason = ""
     metadata: dict[str, str] = {}
+    retry_after: float | None = None
     for key, value in trailing_metadata:
         if key != _DETAILS_KEY:
             continue
         for detail in status_pb2.Status.FromString(value).details:
-            info, step = error_details_pb2.ErrorInfo(), session_pb2.StepError()
+            info, step, retry = error_details_pb2.ErrorInfo(), session_pb2.StepError(), error_details_pb2.RetryInfo()
             if detail.Is(info.DESCRIPTOR) and detail.Unpack(info) and info.domain == _DOMAIN:
                 reason = info.reason
                 metadata |= dict(info.metadata)
             elif detail.Is(step.DESCRIPTOR) and detail.Unpack(step):
                 metadata = _step_metadata(step) | metadata
-    return reason, metadata
+            elif detail.Is(retry.DESCRIPTOR) and detail.Unpack(retry):
+                retry_after = retry.retry_delay.ToTimedelta().total_seconds()
+    return reason, metadata, retry_after
 
 
 def _reason_name(value: int) -> str:

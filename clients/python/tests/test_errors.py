@@ -101,3 +101,33 @@ def test_without_a_reason_the_status_tells_the_transports_failures(
     code: grpc.StatusCode, kind: type[Exception]
 ) -> None:
     assert type(errors.from_rpc_error(FakeRpcError(code))) is kind
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "retryable"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, "", True),
+        (grpc.StatusCode.UNAVAILABLE, "STORE_UNAVAILABLE", True),
+        (grpc.StatusCode.UNAVAILABLE, "DAEMON_UNAVAILABLE", True),
+        (grpc.StatusCode.CANCELLED, "", True),
+        (grpc.StatusCode.ABORTED, "STEP_IN_FLIGHT", True),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_REACHED", True),
+        (grpc.StatusCode.INTERNAL, "", True),
+        (grpc.StatusCode.INTERNAL, "INTERNAL", False),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "", False),
+        (grpc.StatusCode.ABORTED, "STALE_EPOCH", False),
+        (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_GRAMMAR", False),
+        (grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED", False),
+    ],
+)
+def test_whether_the_same_call_may_succeed_later(code: grpc.StatusCode, reason: str, retryable: bool) -> None:
+    details = [info(reason)] if reason else []
+    assert errors.from_rpc_error(FakeRpcError(code, *details)).retryable is retryable
+
+
+def test_the_server_s_own_delay_is_told_and_copied() -> None:
+    delay = error_details_pb2.RetryInfo()
+    delay.retry_delay.FromMilliseconds(1250)
+    error = errors.from_rpc_error(FakeRpcError(grpc.StatusCode.RESOURCE_EXHAUSTED, info("LIMIT_REACHED"), delay))
+    assert (error.retry_after, error.copy().retry_after) == (1.25, 1.25)
+    assert errors.from_rpc_error(FakeRpcError(grpc.StatusCode.UNAVAILABLE)).retry_after is None

@@ -95,7 +95,8 @@ const (
 // new stream and send unanswered Steps again. The server ends a stream with an error only for what is wrong with the stream itself (HELLO_EXPECTED, UNKNOWN_VOCABULARY, LOGITS_WIDTH_MISMATCH,
 // LIMIT_REACHED, TOO_LARGE).
 //
-// Also served: grpc.health.v1.Health (service "" and "constraintd.v1.ConstraintService") and server reflection.
+// Also served: grpc.health.v1.Health (services "" and "constraintd.v1.ConstraintService": whether calls are taken;
+// "liveness": whether the process is well, which it is while it drains, too) and server reflection.
 type ConstraintServiceClient interface {
 	// What this server is, takes and allows.
 	GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error)
@@ -372,7 +373,8 @@ func (c *constraintServiceClient) ListSessions(ctx context.Context, in *ListSess
 // new stream and send unanswered Steps again. The server ends a stream with an error only for what is wrong with the stream itself (HELLO_EXPECTED, UNKNOWN_VOCABULARY, LOGITS_WIDTH_MISMATCH,
 // LIMIT_REACHED, TOO_LARGE).
 //
-// Also served: grpc.health.v1.Health (service "" and "constraintd.v1.ConstraintService") and server reflection.
+// Also served: grpc.health.v1.Health (services "" and "constraintd.v1.ConstraintService": whether calls are taken;
+// "liveness": whether the process is well, which it is while it drains, too) and server reflection.
 type ConstraintServiceServer interface {
 	// What this server is, takes and allows.
 	GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error)

@@ -459,7 +459,8 @@ export const GetServerInfoResponseSchema: GenMessage<GetServerInfoResponse> = /*
  * new stream and send unanswered Steps again. The server ends a stream with an error only for what is wrong with the stream itself (HELLO_EXPECTED, UNKNOWN_VOCABULARY, LOGITS_WIDTH_MISMATCH,
  * LIMIT_REACHED, TOO_LARGE).
  *
- * Also served: grpc.health.v1.Health (service "" and "constraintd.v1.ConstraintService") and server reflection.
+ * Also served: grpc.health.v1.Health (services "" and "constraintd.v1.ConstraintService": whether calls are taken;
+ * "liveness": whether the process is well, which it is while it drains, too) and server reflection.
  *
  * @generated from service constraintd.v1.ConstraintService
  */
