@@ -83,7 +83,8 @@ class ConstraintServiceStub:
     new stream and send unanswered Steps again. The server ends a stream with an error only for what is wrong with the stream itself (HELLO_EXPECTED, UNKNOWN_VOCABULARY, LOGITS_WIDTH_MISMATCH,
     LIMIT_REACHED, TOO_LARGE).
 
-    Also served: grpc.health.v1.Health (service "" and "constraintd.v1.ConstraintService") and server reflection.
+    Also served: grpc.health.v1.Health (services "" and "constraintd.v1.ConstraintService": whether calls are taken;
+    "liveness": whether the process is well, which it is while it drains, too) and server reflection.
     """
 
     def __init__(self, channel):
@@ -229,7 +230,8 @@ class ConstraintServiceServicer:
     new stream and send unanswered Steps again. The server ends a stream with an error only for what is wrong with the stream itself (HELLO_EXPECTED, UNKNOWN_VOCABULARY, LOGITS_WIDTH_MISMATCH,
     LIMIT_REACHED, TOO_LARGE).
 
-    Also served: grpc.health.v1.Health (service "" and "constraintd.v1.ConstraintService") and server reflection.
+    Also served: grpc.health.v1.Health (services "" and "constraintd.v1.ConstraintService": whether calls are taken;
+    "liveness": whether the process is well, which it is while it drains, too) and server reflection.
     """
 
     def GetServerInfo(self, request, context):
@@ -490,7 +492,8 @@ class ConstraintService:
     new stream and send unanswered Steps again. The server ends a stream with an error only for what is wrong with the stream itself (HELLO_EXPECTED, UNKNOWN_VOCABULARY, LOGITS_WIDTH_MISMATCH,
     LIMIT_REACHED, TOO_LARGE).
 
-    Also served: grpc.health.v1.Health (service "" and "constraintd.v1.ConstraintService") and server reflection.
+    Also served: grpc.health.v1.Health (services "" and "constraintd.v1.ConstraintService": whether calls are taken;
+    "liveness": whether the process is well, which it is while it drains, too) and server reflection.
     """
 
     @staticmethod

@@ -84,7 +84,8 @@ class ConstraintServiceStub:
     new stream and send unanswered Steps again. The server ends a stream with an error only for what is wrong with the stream itself (HELLO_EXPECTED, UNKNOWN_VOCABULARY, LOGITS_WIDTH_MISMATCH,
     LIMIT_REACHED, TOO_LARGE).
 
-    Also served: grpc.health.v1.Health (service "" and "constraintd.v1.ConstraintService") and server reflection.
+    Also served: grpc.health.v1.Health (services "" and "constraintd.v1.ConstraintService": whether calls are taken;
+    "liveness": whether the process is well, which it is while it drains, too) and server reflection.
     """
 
     @_typing.overload
@@ -180,7 +181,8 @@ class ConstraintServiceAsyncStub(ConstraintServiceStub):
     new stream and send unanswered Steps again. The server ends a stream with an error only for what is wrong with the stream itself (HELLO_EXPECTED, UNKNOWN_VOCABULARY, LOGITS_WIDTH_MISMATCH,
     LIMIT_REACHED, TOO_LARGE).
 
-    Also served: grpc.health.v1.Health (service "" and "constraintd.v1.ConstraintService") and server reflection.
+    Also served: grpc.health.v1.Health (services "" and "constraintd.v1.ConstraintService": whether calls are taken;
+    "liveness": whether the process is well, which it is while it drains, too) and server reflection.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -272,7 +274,8 @@ class ConstraintServiceServicer(metaclass=_abc_1.ABCMeta):
     new stream and send unanswered Steps again. The server ends a stream with an error only for what is wrong with the stream itself (HELLO_EXPECTED, UNKNOWN_VOCABULARY, LOGITS_WIDTH_MISMATCH,
     LIMIT_REACHED, TOO_LARGE).
 
-    Also served: grpc.health.v1.Health (service "" and "constraintd.v1.ConstraintService") and server reflection.
+    Also served: grpc.health.v1.Health (services "" and "constraintd.v1.ConstraintService": whether calls are taken;
+    "liveness": whether the process is well, which it is while it drains, too) and server reflection.
     """
 
     @_abc_1.abstractmethod
