@@ -12,7 +12,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import grpc
@@ -20,7 +20,10 @@ import pytest
 from constraintd_client import GenerationClient, regex, sampler_config
 from constraintd_client.errors import ConstraintdError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 
+from constraintd.runner.v1 import generation_service_pb2
+from constraintd.v1 import constraint_service_pb2
 from tests.certificates import Authority
 from tests.envoy_process import deployed, envoy_program, free_ports
 from tests.redis_process import RedisProcess
@@ -101,6 +104,42 @@ def probes(workload: Workload, container: str, ports: Mapping[int, int]) -> dict
     return heard
 
 
+EVERYTHING_ELSE = [
+    f"/{service.full_name}/{method.name}"
+    for file in (constraint_service_pb2, generation_service_pb2, reflection_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+]
+
+
+def answers_health_alone(port: int, token: str) -> None:
+    """Says so of a port, which even who has a token can't use for anything else."""
+    metadata = [("authorization", f"Bearer {token.strip()}")]
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        for method in EVERYTHING_ELSE:
+            with pytest.raises(grpc.RpcError) as refused:
+                channel.unary_unary(method)(b"", timeout=10, metadata=metadata)
+            assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED, method
+        with pytest.raises(grpc.RpcError) as refused:
+            health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service="other"), timeout=10)
+        assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+def listening_ports(process: subprocess.Popen[str]) -> set[int]:
+    """The TCP ports on which a program listens, as Linux has them."""
+    sockets = set()
+    for file in Path(f"/proc/{process.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            sockets.add(os.readlink(file))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{process.pid}/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and f"socket:[{inode}]" in sockets:
+                found.add(int(local.rpartition(":")[2], 16))
+    return found
+
+
 WELL = {"startupProbe": "SERVING", "readinessProbe": "SERVING", "livenessProbe": "SERVING"}
 
 
@@ -111,7 +150,7 @@ def generated(target: str, token: str) -> str:
 
 def test_the_sidecar_s_pod_serves_who_has_a_token_and_ends_within_its_grace(place: Place) -> None:
     workload = workloads(render("sidecar"))["runner"]
-    ports = dict(zip((50051, 9464, 50052, 9465), free_ports(4), strict=True))
+    ports = dict(zip((50061, 9464, 50052, 50062, 9465), free_ports(5), strict=True))
     daemon_file, runner_file = (place.config("sidecar", program, ports) for program in ("daemon", "runner"))
     with (
         started("constraintd.cli", "serve", "--config", str(daemon_file), log=place.folder / "d.log") as daemon,
@@ -119,10 +158,15 @@ def test_the_sidecar_s_pod_serves_who_has_a_token_and_ends_within_its_grace(plac
     ):
         assert probes(workload, "daemon", ports) == WELL
         assert probes(workload, "runner", ports) == WELL
+        runner_token = (place.folder / "etc/constraintd-tokens/runner-token").read_text()
+        answers_health_alone(ports[50061], runner_token)
+        answers_health_alone(ports[50062], place.client_token)
+        assert listening_ports(daemon) == {ports[50061], ports[9464]}  # calls come by the socket
+        assert listening_ports(runner) == {ports[50052], ports[50062], ports[9465]}
         target = f"127.0.0.1:{ports[50052]}"
         assert re.fullmatch("[0-9]{4}", generated(target, place.client_token))
         with pytest.raises(ConstraintdError) as refused:
-            generated(target, (place.folder / "etc/constraintd-tokens/runner-token").read_text())
+            generated(target, runner_token)
         assert refused.value.reason == "UNAUTHENTICATED"
         for port, metric in ((9464, "constraintd_step_seconds_count"), (9465, "constraintd_runner_tokens_total")):
             assert metric in page(f"http://127.0.0.1:{ports[port]}/metrics")
@@ -146,7 +190,8 @@ def test_the_replicas_serve_a_runner_over_tls_and_tokens_and_outlive_one_of_them
     put_secret(certificates, {"tls.crt": cert.read_bytes(), "tls.key": key.read_bytes()})
     put_secret(place.folder / "etc/constraintd-ca", {"ca.crt": authority.cert.read_bytes()})
     envoy_port, probe_port, admin_port = free_ports(3)
-    daemons: list[dict[int, int]] = [dict(zip((50051, 9464), free_ports(2), strict=True)) for _ in range(3)]
+    daemons: list[dict[int, int]] = [dict(zip((50051, 50061, 9464), free_ports(3), strict=True)) for _ in range(3)]
+    runner_token = (place.folder / "etc/constraintd-tokens/runner-token").read_text()
     with ExitStack() as stack:
         stack.callback(redis.kill)
         redis.start()
@@ -165,10 +210,11 @@ def test_the_replicas_serve_a_runner_over_tls_and_tokens_and_outlive_one_of_them
         ]
         for ports in daemons:
             assert probes(manifests["daemon"], "daemon", ports) == WELL
+            answers_health_alone(ports[50061], runner_token)
         stack.enter_context(
             envoy(place, [ports[50051] for ports in daemons], envoy_port, admin_port, probe_port, certificates)
         )
-        runner_ports = dict(zip((50052, 9465), free_ports(2), strict=True))
+        runner_ports = dict(zip((50052, 50062, 9465), free_ports(3), strict=True))
         runner_file = place.config("replicas", "runner", runner_ports)
         # The name in the file is the cluster's to resolve; the certificate is for this address as well.
         stack.enter_context(
@@ -183,6 +229,7 @@ def test_the_replicas_serve_a_runner_over_tls_and_tokens_and_outlive_one_of_them
             )
         )
         assert probes(manifests["runner"], "runner", runner_ports) == WELL
+        answers_health_alone(runner_ports[50062], place.client_token)
         target = f"127.0.0.1:{runner_ports[50052]}"
         first = generated(target, place.client_token)
         assert re.fullmatch("[0-9]{4}", first)

@@ -28,6 +28,7 @@ from tests.unit.deploy.manifests import (
 pytestmark = pytest.mark.services
 
 OVERLAYS = ("sidecar", "replicas")
+HEALTH_PORTS = {"daemon": 50061, "runner": 50062}
 
 
 @pytest.fixture(scope="module", params=OVERLAYS)
@@ -114,11 +115,12 @@ def test_every_lasting_container_has_all_three_probes_at_a_port_of_its_own(manif
 
 
 @pytest.mark.parametrize("name", ["daemon", "runner"])
-def test_readiness_and_liveness_are_asked_for_apart(manifests: list[Manifest], name: str) -> None:
+def test_readiness_and_liveness_are_asked_for_apart_at_the_health_port(manifests: list[Manifest], name: str) -> None:
     (container,) = (
         each for workload in workloads(manifests).values() for each in workload.lasting if each["name"] == name
     )
-    port = {"daemon": 50051, "runner": 50052}[name]
+    (port,) = (port["containerPort"] for port in container["ports"] if port["name"].startswith("health"))
+    assert port == HEALTH_PORTS[name]
     assert container["readinessProbe"]["grpc"] == {"port": port}
     assert container["livenessProbe"]["grpc"] == {"port": port, "service": "liveness"}
     assert container["startupProbe"]["grpc"] == {"port": port, "service": "liveness"}
@@ -233,10 +235,30 @@ def test_who_may_reach_whom_with_replicas(replicas: list[Manifest]) -> None:
         assert may_connect(replicas, sources[source], pods[target], PORTS[target])
 
 
-def test_beside_its_runner_a_daemon_is_reached_by_nobody_else(sidecar: list[Manifest]) -> None:
-    pod = Pod(workloads(sidecar)["runner"].labels)
+def test_beside_its_runner_a_daemon_has_no_port_for_calls(sidecar: list[Manifest]) -> None:
+    workload = workloads(sidecar)["runner"]
+    pod = Pod(workload.labels)
     assert may_connect(sidecar, CLIENT, pod, 50052)
-    assert not any(may_connect(sidecar, each, pod, 50051) for each in (CLIENT, STRANGER, SCRAPER, pod))
+    ports = {port["name"]: port["containerPort"] for port in workload.container("daemon")["ports"]}
+    assert ports == {"health-daemon": 50061, "metrics-daemon": 9464}
+    assert not any(may_connect(sidecar, CLIENT, pod, port) for port in ports.values())
+
+
+def test_the_health_ports_are_for_the_kubelet_alone(manifests: list[Manifest]) -> None:
+    """It asks from the pod's node, which policies let through; no pod may, and no Service leads there."""
+    pods = [Pod(each.labels) for each in workloads(manifests).values()]
+    sources = [*pods, CLIENT, OWN_RUNNER, STRANGER, SCRAPER]
+    for port in HEALTH_PORTS.values():
+        assert not any(may_enter(manifests, source, target, port) for source in sources for target in pods)
+    led_to = {port["port"] for service in of_kind(manifests, "Service") for port in service["spec"]["ports"]}
+    assert not led_to & set(HEALTH_PORTS.values())
+
+
+def test_no_two_ports_of_a_pod_share_a_name_or_a_number(manifests: list[Manifest]) -> None:
+    for workload in workloads(manifests).values():
+        ports = [port for each in workload.containers for port in each.get("ports", ())]
+        for key in ("name", "containerPort"):
+            assert len({port[key] for port in ports}) == len(ports), workload.name
 
 
 def test_metrics_are_for_the_namespace_monitoring_alone(replicas: list[Manifest]) -> None:

@@ -77,20 +77,34 @@ def test_what_a_daemon_listens_on_is_what_its_probes_and_its_neighbours_use(
     overlay: str, manifests: list[Manifest]
 ) -> None:
     config = daemon_config(overlay)
-    container = workloads(manifests)[PLACES[overlay]["daemon"]].container("daemon")
-    ports = [port["containerPort"] for port in container["ports"]]
-    assert [int(each.rpartition(":")[2]) for each in config.listen if not each.startswith("unix:")] == [ports[0]]
-    assert config.metrics_listen is not None
-    assert int(config.metrics_listen.rpartition(":")[2]) == ports[1]
+    ports = ports_of(workloads(manifests)[PLACES[overlay]["daemon"]].container("daemon"))
+    assert port_of(config.health_listen) == ports.pop("health")
+    assert port_of(config.metrics_listen) == ports.pop("metrics")
+    (listen,) = config.listen
     if overlay == "sidecar":
-        assert runner_config(overlay)["daemon"] in (config.listen[0], [config.listen[0]])
+        assert ports == {}
+        assert listen.startswith("unix:/")
+        assert runner_config(overlay)["daemon"] in (listen, [listen])
+    else:
+        assert ports == {"grpc": port_of(listen)}
 
 
 def test_what_a_runner_listens_on_is_what_its_probes_use(overlay: str, manifests: list[Manifest]) -> None:
     config = runner_config(overlay)
-    ports = [port["containerPort"] for port in workloads(manifests)["runner"].container("runner")["ports"]]
-    assert str(config["listen"]).rpartition(":")[2].strip("']") == str(ports[0])
-    assert config["metrics_listen"].rpartition(":")[2] == str(ports[1])
+    assert ports_of(workloads(manifests)["runner"].container("runner")) == {
+        "grpc": port_of(config["listen"]),
+        "health": port_of(config["health_listen"]),
+        "metrics": port_of(config["metrics_listen"]),
+    }
+
+
+def test_insecure_is_said_only_where_calls_come_over_the_network_without_tls(overlay: str) -> None:
+    # Not for the probes: those have a listener of their own, which needs no such word.
+    daemon, runner = daemon_config(overlay), runner_config(overlay)
+    assert daemon.insecure is (overlay == "replicas")
+    assert daemon.tls_cert is None
+    assert runner["insecure"] is True
+    assert "tls_cert" not in runner
 
 
 def test_nobody_is_killed_while_he_drains(overlay: str, manifests: list[Manifest]) -> None:
@@ -216,6 +230,19 @@ def runner_config(overlay: str) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY)
     assert done.returncode == 0, done.stderr
     return tomllib.loads(done.stdout)
+
+
+def ports_of(container: Manifest) -> dict[str, int]:
+    """What a container's ports are for; in one pod two containers' names differ by "-daemon"."""
+    return {port["name"].removesuffix("-daemon"): port["containerPort"] for port in container["ports"]}
+
+
+def port_of(address: str | None) -> int:
+    """Of an address that the kubelet and other pods can reach."""
+    assert address is not None
+    host, _, port = address.rpartition(":")
+    assert host == "0.0.0.0"
+    return int(port)
 
 
 def envoy_config() -> dict[str, Any]:
