@@ -113,6 +113,9 @@ class Load:
                 session = client.open_session(vocabulary_id, grammar, sampler=sampler_config(seed=number))
                 fed: list[int] = []
                 self._walk(client, session, fed, 3)
+                if session.directive.mask is None:  # it has ended already
+                    client.close_session(session.session_id)
+                    continue
                 client.update_session(session, sampler=sampler_config(seed=number + 1))
                 at = session.position
                 self._walk(client, session, fed, 2)
