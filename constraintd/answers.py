@@ -10,14 +10,12 @@ from constraintd.errors import ConstraintdError
 from constraintd.metrics import recording
 from constraintd.server.errors import step_error
 from constraintd.session.directive import DenseMask, Directive
-from constraintd.translate import fill_directive
+from constraintd.translate import directive_message, fill_directive
 from constraintd.v1 import constraint_service_pb2, session_pb2
 
-# What an answer has besides its mask and its logit adjustments, tags and lengths included.
-_FIXED_BYTES = 160
+# What an answer has at most besides its mask and its logit adjustments, tags and lengths included.
+_FIXED_BYTES = 176
 _ADJUSTMENT_BYTES = 20  # a token's id, scale and offset
-# Field tags and lengths around an answer.
-_AROUND_BYTES = 16
 
 
 class Answers:
@@ -32,13 +30,11 @@ class Answers:
         """The Step was applied."""
         outcome, changes = directive.outcome, directive.adjustments
         if isinstance(outcome, DenseMask):
-            size = len(outcome.words) + _FIXED_BYTES + (0 if changes is None else _ADJUSTMENT_BYTES * len(changes.ids))
-            answer = self._next(step, size)
-            fill_directive(answer.directive, directive)
+            size = len(outcome.words) + (0 if changes is None else _ADJUSTMENT_BYTES * len(changes.ids))
+            fill_directive(self._next(step, size).directive, directive)
         else:  # rare, and short
-            message = session_pb2.Directive()
-            fill_directive(message, directive)
-            self._next(step, message.ByteSize() + _FIXED_BYTES).directive.CopyFrom(message)
+            message = directive_message(directive)
+            self._next(step, message.ByteSize()).directive.CopyFrom(message)
 
     def refusal(self, step: session_pb2.Step, error: ConstraintdError) -> None:
         """The Step was refused."""
@@ -46,7 +42,7 @@ class Answers:
         if recorder is not None:
             recorder.error("Decode", error)
         message = step_error(error)
-        self._next(step, message.ByteSize() + _FIXED_BYTES).error.CopyFrom(message)
+        self._next(step, message.ByteSize()).error.CopyFrom(message)
 
     def take(self) -> list[constraint_service_pb2.DecodeResponse]:
         """What waits, to be sent as it is; nothing waits then."""
@@ -57,7 +53,7 @@ class Answers:
         return responses
 
     def _next(self, step: session_pb2.Step, size: int) -> constraint_service_pb2.StepAnswer:
-        size += _AROUND_BYTES
+        size += _FIXED_BYTES
         if not self._responses or self._size + size > self._limit:
             self._responses.append(constraint_service_pb2.DecodeResponse())
             self._size = 0

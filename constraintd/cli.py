@@ -214,8 +214,8 @@ def _serve(options: argparse.Namespace) -> int:
     from constraintd.server.stacks import deepen_stacks
 
     settle_malloc()
-    # The event loop waits this long for the GIL where a grammar is being read or prepared in Python; under a hostile
-    # load the steps' p99 went from 1.4 times the quiet one to 1.1 times, against the default of 5 ms.
+    # The event loop waits so long for the GIL where another thread works in Python, such as one that compiles a GBNF;
+    # by default it is 5 ms.
     sys.setswitchinterval(0.0005)
     deepen_stacks(4 * config.limits.compile_stack_bytes)
     sandbox = HelperSandbox() if config.sandbox else NoSandbox()
@@ -226,7 +226,8 @@ def _serve(options: argparse.Namespace) -> int:
         return _complain(error)
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from constraintd.errors import StoreUnavailable
-    from constraintd.server.daemon import CannotListen, serve
+    from constraintd.server.daemon import serve
+    from constraintd.serving.listener import CannotListen
     from constraintd.stores import BadStore
 
     try:

@@ -29,22 +29,22 @@ class KnownSources:
         self._known: OrderedDict[bytes, Known] = OrderedDict()
 
     @staticmethod
-    def takes(message: grammar_pb2.Grammar) -> bool:
-        """Whether it is short enough to be kept."""
-        return message.ByteSize() <= _LONGEST_BYTES
+    def key(message: grammar_pb2.Grammar) -> bytes:
+        """What a message is known by; empty for one that is too long to be kept, and so never known."""
+        return message.SerializeToString(deterministic=True) if message.ByteSize() <= _LONGEST_BYTES else b""
 
-    def find(self, source: bytes) -> Known | None:
-        """What was read from these bytes."""
-        known = self._known.get(source)
+    def find(self, key: bytes) -> Known | None:
+        """What was read from that message."""
+        known = self._known.get(key)
         if known is not None:
-            self._known.move_to_end(source)
+            self._known.move_to_end(key)
         return known
 
-    def add(self, source: bytes, grammar: Grammar) -> Known:
-        """Keeps it, unless it is too long, which `source` says by having no bytes."""
+    def add(self, key: bytes, grammar: Grammar) -> Known:
+        """Keeps it, if it has a key."""
         known = Known(grammar)
-        if source:
-            self._known[source] = known
+        if key:
+            self._known[key] = known
             if len(self._known) > _MOST:
                 self._known.popitem(last=False)
         return known

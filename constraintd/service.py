@@ -168,11 +168,11 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
     ) -> grammar_pb2.CompileGrammarResponse:
         """Compiles, or finds, a grammar."""
         limits = compile_limits_of(request.limits, default_limits(self._limits))
-        raw = request.grammar.SerializeToString(deterministic=True) if KnownSources.takes(request.grammar) else b""
-        known = self._known.find(raw)
+        key = self._known.key(request.grammar)
+        known = self._known.find(key)
         await self._uploaded.find(request.vocabulary_id)
         if known is None:
-            known = self._known.add(raw, await self._read(grammar_source_of(request.grammar)))
+            known = self._known.add(key, await self._read(grammar_source_of(request.grammar)))
         compiled = await self._compile(request.vocabulary_id, known.grammar, context, limits)
         if known.answer is None:
             report = report_of(compiled.grammar)

@@ -20,12 +20,7 @@ import numpy as np
 from constraintd_client import ConstraintClient, DecodeStream, SessionHandle
 from constraintd_client.backoff import Backoff
 from constraintd_client.errors import (
-    Cancelled,
     ConstraintdError,
-    LimitReached,
-    StepInFlight,
-    StoreUnavailable,
-    Unavailable,
     UnknownSession,
 )
 from constraintd_runner.pickers import MaskedPicker
@@ -38,7 +33,6 @@ from tests.daemon_process import BYTE_TABLE, EOG, SECOND_EOG, WIDTH
 
 T = TypeVar("T")
 
-_PASSING: Final = (Unavailable, Cancelled, StoreUnavailable, StepInFlight, LimitReached)
 _WORD: Final = 2**64 - 1
 _IDS: Final = np.arange(WIDTH, dtype=np.uint64)
 
@@ -147,7 +141,9 @@ class Toy:
         def answer() -> None:
             try:
                 stream.take(seat.session, self._patience)
-            except _PASSING:
+            except ConstraintdError as error:
+                if not error.retryable:
+                    raise
                 if stream.broken is not None:
                     stream.reconnect()
                 elif seat.report is not None:
@@ -161,8 +157,8 @@ class Toy:
         while True:
             try:
                 return call()
-            except _PASSING:
-                if time.monotonic() > until:
+            except ConstraintdError as error:
+                if not error.retryable or time.monotonic() > until:
                     raise
                 time.sleep(backoff.next_pause())
 

@@ -13,12 +13,7 @@ from typing import Final, TypeVar
 from constraintd_client import ConstraintClient, DecodeStream, SessionHandle, gbnf, json_schema, regex
 from constraintd_client.backoff import Backoff
 from constraintd_client.errors import (
-    Cancelled,
     ConstraintdError,
-    LimitReached,
-    StepInFlight,
-    StoreUnavailable,
-    Unavailable,
 )
 from constraintd_client.grammars import ConstraintLike
 from constraintd_runner.pickers import MaskedPicker
@@ -30,8 +25,6 @@ from tests.toy_runner import generate, made_up_logits
 
 T = TypeVar("T")
 
-RETRYABLE: Final = (Unavailable, Cancelled, StoreUnavailable, StepInFlight, LimitReached)
-"""What passes by itself: the same call is sent again."""
 TOKENS: Final = 60
 PROMPT: Final = [*b"once upon a time"]
 _PATIENCE_SECONDS = 20.0
@@ -180,7 +173,7 @@ class Runner(threading.Thread):
         while True:
             try:
                 stream.take(report[0], _PATIENCE_SECONDS)
-            except RETRYABLE as error:
+            except ConstraintdError as error:
                 self._saw(error, backoff)
                 if stream.broken is None:
                     stream.send([report])
@@ -194,10 +187,13 @@ class Runner(threading.Thread):
         while True:
             try:
                 return call()
-            except RETRYABLE as error:
+            except ConstraintdError as error:
                 self._saw(error, backoff)
 
     def _saw(self, error: ConstraintdError, backoff: Backoff) -> None:
+        """Notes what passes by itself, and waits: the same call is sent again."""
+        if not error.retryable:
+            raise error
         now = time.monotonic()
         self.errors.append((now, error))
         if self.answers and now - self.answers[-1] > _PATIENCE_SECONDS:

@@ -13,7 +13,7 @@ from typing import Protocol
 from constraintd.config import Limits
 from constraintd.constraint_plan import GrammarRef, plan_constraint
 from constraintd.errors import ConstraintdError
-from constraintd.grammar import compiler
+from constraintd.grammar.compiler import Compiled as Made
 from constraintd.grammar.compiler import GrammarCompiler
 from constraintd.grammar.honesty import report_of
 from constraintd.grammar.json_schema.report import KeywordReport
@@ -70,9 +70,9 @@ class Backend(Protocol):
 class InProcess:
     """The service's own code: its compile plane, its sessions."""
 
-    def __init__(self, vocabulary: Vocabulary, plane: GrammarCompiler, limits: Limits) -> None:
+    def __init__(self, vocabulary: Vocabulary, compiler: GrammarCompiler, limits: Limits) -> None:
         self._vocabulary = vocabulary
-        self._plane = plane
+        self._compiler = compiler
         self._limits = limits
 
     @classmethod
@@ -81,12 +81,12 @@ class InProcess:
         """One for this vocabulary; `sandbox` has been started."""
         registry = VocabularyRegistry(1)
         registry.add(vocabulary)
-        plane = GrammarCompiler(registry, sandbox, limits)
+        compiler = GrammarCompiler(registry, sandbox, limits)
         try:
-            await plane.prepare(vocabulary)
-            yield cls(vocabulary, plane, limits)
+            await compiler.prepare(vocabulary)
+            yield cls(vocabulary, compiler, limits)
         finally:
-            plane.close()
+            compiler.close()
 
     async def compile(self, grammar: grammar_pb2.Grammar) -> Compiled:
         """See Backend."""
@@ -126,9 +126,9 @@ class InProcess:
         accepted, why = may_end(outcome, self._vocabulary.eog_ids)
         return Walk(accepted, len(tokens), why, [] if accepted else legal_tokens(outcome), timings)
 
-    async def _compiled(self, ref: GrammarRef) -> compiler.Compiled:
+    async def _compiled(self, ref: GrammarRef) -> Made:
         assert isinstance(ref.source, GrammarSource)  # there is no id to name a grammar by
-        return await self._plane.compile(self._vocabulary.fingerprint, await self._plane.read(ref.source))
+        return await self._compiler.compile(self._vocabulary.fingerprint, await self._compiler.read(ref.source))
 
 
 def _refused(error: ConstraintdError) -> Refused:

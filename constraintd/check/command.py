@@ -111,8 +111,8 @@ async def _check_texts(options: argparse.Namespace, vocabulary: Vocabulary, back
             print(f"accepted: {text!r}")
             continue
         wrong += 1
-        before = b"".join(map(vocabulary.bytes_of, tokens[: walk.taken]))
-        rest = b"".join(map(vocabulary.bytes_of, tokens[walk.taken :]))
+        before = vocabulary.text_of(tokens[: walk.taken])
+        rest = vocabulary.text_of(tokens[walk.taken :])
         print(f"not accepted: {text!r}\n  after  {before.decode(errors='replace')!r}\n  at     {_shown(rest)}")
         print(f"  why    {walk.why}")
         if walk.expected:

@@ -53,7 +53,7 @@ class Speller:
         if encoder is not None and max(text, default="") < "\ud800":
             tokens = encoder.encode(text)
             # A normaliser or an added prefix would make another text of it.
-            if b"".join(map(self._vocabulary.bytes_of, tokens)) == raw and all(
+            if self._vocabulary.text_of(tokens) == raw and all(
                 token < self._vocabulary.logits_width for token in tokens
             ):
                 return tokens

@@ -20,9 +20,10 @@ class Engine(Protocol):
     """Compiles grammars of its kinds for one vocabulary; safe to use from many threads."""
 
     def lower(self, grammar: Grammar) -> bytes:
-        """What is worked out before the engine itself sees the grammar, for `compile` in another process; may be empty.
+        """What Python works out before the engine itself sees the grammar, for `compile` in another process.
 
-        Raises InvalidGrammar, LimitExceeded.
+        Empty for an engine that is Python as a whole: that one compiles in the daemon, too, where every step of
+        everybody waits for it in part. Raises InvalidGrammar, LimitExceeded.
         """
 
     def compile(self, grammar: Grammar, lowered: bytes = b"") -> CompiledGrammar:
@@ -59,10 +60,6 @@ _ENGINES: Final[Mapping[GrammarKind, MakeEngine]] = {
     GrammarKind.TOOLS: LlguidanceEngine,
     GrammarKind.GBNF: GbnfEngine,
 }
-
-
-INTERPRETED: Final = frozenset({GrammarKind.GBNF})
-"""Kinds whose engine compiles in Python: in the daemon, too, where every step of everybody waits for it in part."""
 
 
 def engine_for(kind: GrammarKind) -> MakeEngine:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from constraintd.errors import ConstraintdError, LimitExceeded
-from constraintd.grammar.engines import INTERPRETED, Engines
+from constraintd.grammar.engines import Engines
 from constraintd.grammar.honesty import verifier_of
 from constraintd.grammar.sandbox_probe import Prober
 from constraintd.grammar.sandbox_protocol import (
@@ -108,7 +108,7 @@ def examine(request: TryGrammar, engines: Engines, prober: Prober, tell: Callabl
     began, busy = time.perf_counter(), time.thread_time()
     compiled = engines.compile(request.grammar, lowered)
     seconds, busy = time.perf_counter() - began, time.thread_time() - busy
-    if request.kind in INTERPRETED and busy > _INTERPRETED_SECONDS:
+    if not lowered and busy > _INTERPRETED_SECONDS:
         raise LimitExceeded(
             f"grammar.{request.kind.value}: compiling it takes {busy:.1f} s in Python, over the limit of "
             f"{_INTERPRETED_SECONDS:g} s, for which the daemon would hold other sessions up; make it smaller",

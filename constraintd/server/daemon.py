@@ -6,8 +6,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable, Coroutine
-from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import grpc
 from grpc_health.v1 import health, health_pb2_grpc
@@ -21,13 +20,10 @@ from constraintd.server.health import Health
 from constraintd.server.request_interceptor import RequestInterceptor
 from constraintd.server.token_interceptor import TokenInterceptor
 from constraintd.service import ConstraintService
-from constraintd.serving.addresses import check_exposure, is_local
-from constraintd.serving.certificates import ServerCertificates, TlsFiles
+from constraintd.serving.access import access_of
 from constraintd.serving.cpu_budget import cpu_budget
 from constraintd.serving.farewell import end_within
-from constraintd.serving.listener import CannotListen, Listener
-from constraintd.serving.settings import BadConfig
-from constraintd.serving.socket_mode import mode_of
+from constraintd.serving.metrics_setting import metrics_served
 from constraintd.serving.tokens import TokensFile
 from constraintd.serving.transport import server_options
 from constraintd.session.store.store import SessionStore
@@ -39,8 +35,6 @@ _STATUS_SECONDS: Final = 0.2
 _OVERTIME_SECONDS: Final = 2.0
 """What closing the store may take after the drain."""
 _log = logging.getLogger(__name__)
-
-__all__ = ["CannotListen", "Daemon", "interceptors_of", "serve"]
 
 
 def interceptors_of(requests: RequestInterceptor, tokens: TokensFile | None) -> tuple[grpc.aio.ServerInterceptor, ...]:
@@ -54,16 +48,8 @@ class Daemon:
 
     def __init__(self, config: Config, sandbox: Sandbox, store: SessionStore) -> None:
         """Raises BadConfig for TLS, tokens or listeners that can't be used."""
-        tls = TlsFiles.of(config.tls_cert, config.tls_key, config.tls_client_ca)
-        tokens = None if config.tokens_file is None else TokensFile(Path(config.tokens_file))
-        check_exposure(config.listen, tls=tls is not None, tokens=tokens is not None, insecure=config.insecure)
-        if tokens is None and config.tls_client_ca is None and not all(map(is_local, config.listen)):
-            _log.warning(
-                "whoever can reach %s may call: neither --tokens-file nor --tls-client-ca is set", config.listen
-            )
-        credentials = None if tls is None else ServerCertificates(tls).credentials()
-        mode = mode_of(config.socket_mode)
-        self._listeners = [Listener(address, mode=mode, credentials=credentials) for address in config.listen]
+        access = access_of(config.listen, config)
+        self._listeners = access.listeners
         self._config = config
         self._store = store
         self._service = ConstraintService(
@@ -73,7 +59,7 @@ class Daemon:
         self._health = Health(SERVICE_NAME)
         self._requests = RequestInterceptor(log_calls=config.log_calls)
         self._server = grpc.aio.server(
-            interceptors=interceptors_of(self._requests, tokens),
+            interceptors=interceptors_of(self._requests, access.tokens),
             options=server_options(
                 max_message_bytes=config.limits.max_message_bytes,
                 max_connection_calls=config.limits.max_connection_calls,
@@ -115,10 +101,6 @@ class Daemon:
             listener.remove()
 
 
-class _Closable(Protocol):
-    def close(self) -> None: ...
-
-
 async def serve(config: Config, sandbox: Sandbox, ready: Callable[[tuple[str, ...]], None]) -> None:
     """Runs a daemon until SIGTERM or SIGINT; a second one ends it at once. `ready` gets its addresses once it listens.
 
@@ -129,31 +111,13 @@ async def serve(config: Config, sandbox: Sandbox, ready: Callable[[tuple[str, ..
     loop.set_exception_handler(_tell_fault)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, lambda: (hurry if stopping.is_set() else stopping).set())
-    metrics = None if config.metrics_listen is None else _serve_metrics(config.metrics_listen)
-    try:
+    with metrics_served(config.metrics_listen, "constraintd.metrics.server", "daemon"):
         daemon = Daemon(config, sandbox, open_store(config.store, durability=config.durability))
         ready(await daemon.start())
         await stopping.wait()
         _log.info("stopping: running calls have %g s to finish", config.drain_seconds)
         end_within(config.drain_seconds + _OVERTIME_SECONDS)
         await daemon.stop(hurry)
-    finally:
-        if metrics is not None:
-            metrics.close()
-
-
-def _serve_metrics(address: str) -> _Closable:
-    """Imported only where metrics are asked for."""
-    try:
-        from constraintd.metrics.server import serve_metrics
-    except ImportError as error:
-        raise BadConfig(
-            f"metrics_listen: the package {error.name} is missing: pip install 'constraintd[daemon]'"
-        ) from None
-    try:
-        return serve_metrics(address)
-    except (OSError, ValueError) as error:
-        raise BadConfig(f"metrics_listen: can't listen on {address}: {error}") from None
 
 
 async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from constraintd.serving.listener import Listener
+from constraintd.serving.probes import LIVENESS, probes_listener
 
-LIVENESS: Final = "liveness"
-"""The service name under which an orchestrator asks whether to start the process anew: never because it drains."""
-
-_SOCKET_MODE: Final = 0o666
 _log = logging.getLogger(__name__)
 
 
@@ -34,7 +29,7 @@ class Health:
             return
         self._apart = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
         health_pb2_grpc.add_HealthServicer_to_server(self.servicer, self._apart)
-        bound = Listener(address, mode=_SOCKET_MODE, credentials=None).open(self._apart)
+        bound = probes_listener(address).open(self._apart)
         await self._apart.start()
         _log.info("health checks are answered on %s", bound)
 

@@ -11,9 +11,7 @@ from constraintd.errors import Unauthenticated
 from constraintd.server.errors import status_code, trailing_metadata
 from constraintd.serving.handlers import refusal
 from constraintd.serving.request_scope import REQUEST_ID_HEADER, present_request
-from constraintd.serving.tokens import Refused, TokensFile
-
-_OPEN = "/grpc.health."
+from constraintd.serving.tokens import OPEN_METHODS, Refused, TokensFile, authorization_of
 
 
 class TokenInterceptor(grpc.aio.ServerInterceptor):
@@ -28,13 +26,12 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
         """See grpc.aio.ServerInterceptor."""
-        if handler_call_details.method.startswith(_OPEN):
+        if handler_call_details.method.startswith(OPEN_METHODS):
             return await continuation(handler_call_details)
         headers = handler_call_details.invocation_metadata or ()
-        sent = [value for key, value in headers if key == "authorization" and isinstance(value, str)]
         scope = present_request()
         try:
-            bearer = self._tokens.bearer(sent)
+            bearer = self._tokens.bearer(authorization_of(headers))
         except Refused as refused:
             error = Unauthenticated(str(refused))
             if scope is not None:

@@ -48,6 +48,15 @@ class Refused(Exception):
     """No token, or none that is known now. The message says which of the two, and nothing about the known ones."""
 
 
+OPEN_METHODS: Final = "/grpc.health."
+"""How methods begin that need no token: those who probe have none."""
+
+
+def authorization_of(metadata: Sequence[tuple[str, str | bytes]]) -> list[str]:
+    """A call's `authorization` headers."""
+    return [value for key, value in metadata if key == "authorization" and isinstance(value, str)]
+
+
 def new_token(name: str, until: float | None = None) -> tuple[str, Token]:
     """A token for its bearer, and what the server is told of it. Raises ValueError for a name that can't be used."""
     if not _NAME.fullmatch(name):

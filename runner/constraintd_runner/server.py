@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import grpc
 from constraintd_client import ConstraintClient, Tls, VocabularyInfo
@@ -19,13 +19,11 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from constraintd.runner.v1 import generation_service_pb2, generation_service_pb2_grpc
-from constraintd.serving.addresses import check_exposure, is_local
-from constraintd.serving.certificates import ServerCertificates, TlsFiles
+from constraintd.serving.access import access_of
 from constraintd.serving.farewell import end_within
-from constraintd.serving.listener import Listener
+from constraintd.serving.metrics_setting import metrics_served
+from constraintd.serving.probes import LIVENESS, probes_listener
 from constraintd.serving.settings import BadConfig
-from constraintd.serving.socket_mode import mode_of
-from constraintd.serving.tokens import TokensFile
 from constraintd.serving.transport import server_options
 from constraintd_runner.config import RunnerConfig
 from constraintd_runner.daemon_watch import DaemonWatch
@@ -49,9 +47,6 @@ _FAREWELL_SECONDS: Final = 0.5
 _OVERTIME_SECONDS: Final = 4.0
 """What ending and closing may take after the drain."""
 
-LIVENESS: Final = "liveness"
-"""The service name under which an orchestrator asks whether to start the process anew: never because it drains."""
-
 _SWITCH_SECONDS: Final = 0.0005
 """Python's default of 5 ms is how long a busy call thread may keep the decode loop waiting after a forward pass."""
 
@@ -68,8 +63,8 @@ class Runner:
         or the provider, ConstraintdError for what the daemon says.
         """
         self._config = config
-        tokens = None if config.tokens_file is None else TokensFile(Path(config.tokens_file))
-        self._listener = _listener_of(config, tokens=tokens is not None)
+        access = access_of([config.listen], config)
+        (self._listener,) = access.listeners
         self._client = _client_of(config)
         self._requests = RequestInterceptor(log_calls=config.log_calls)
         folder = ModelFolder.open(Path(config.model))
@@ -106,7 +101,7 @@ class Runner:
         # Sync, with a thread a call: threads are only made when needed, and one that waits for the loop costs nothing.
         self._server = grpc.server(
             ThreadPoolExecutor(max_calls + _SPARE_THREADS, thread_name_prefix="runner-call"),
-            interceptors=[self._requests, *([] if tokens is None else [TokenInterceptor(tokens)])],
+            interceptors=[self._requests, *([] if access.tokens is None else [TokenInterceptor(access.tokens)])],
             options=server_options(
                 max_message_bytes=config.max_message_bytes,
                 max_connection_calls=config.max_connection_calls,
@@ -143,7 +138,7 @@ class Runner:
             ThreadPoolExecutor(_SPARE_THREADS, thread_name_prefix="runner-probe"), options=[("grpc.so_reuseport", 0)]
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        bound = Listener(address, mode=0o666, credentials=None).open(server)
+        bound = probes_listener(address).open(server)
         server.start()
         _log.info("health checks are answered on %s", bound)
         return server
@@ -174,10 +169,6 @@ class Runner:
             self._health.set(name, status)
 
 
-class _Closable(Protocol):
-    def close(self) -> None: ...
-
-
 def serve(config: RunnerConfig, ready: Callable[[str], None]) -> None:
     """Runs a runner until SIGTERM or SIGINT, a second one of which ends it at once; from the main thread. `ready` gets
     the address once it listens.
@@ -188,40 +179,13 @@ def serve(config: RunnerConfig, ready: Callable[[str], None]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: (hurry if stopping.is_set() else stopping).set())
     sys.setswitchinterval(_SWITCH_SECONDS)
-    metrics = None if config.metrics_listen is None else _serve_metrics(config.metrics_listen)
-    try:
+    with metrics_served(config.metrics_listen, "constraintd_runner.metrics", "runner"):
         runner = Runner(config)
         ready(runner.start())
         stopping.wait()
         _log.info("stopping: running calls have %g s to finish", config.drain_seconds)
         end_within(config.drain_seconds + _OVERTIME_SECONDS)
         runner.stop(hurry)
-    finally:
-        if metrics is not None:
-            metrics.close()
-
-
-def _serve_metrics(address: str) -> _Closable:
-    """Imported only where metrics are asked for."""
-    try:
-        from constraintd_runner.metrics import serve_metrics
-    except ImportError as error:
-        raise BadConfig(
-            f"metrics_listen: the package {error.name} is missing: pip install 'constraintd[runner]'"
-        ) from None
-    try:
-        return serve_metrics(address)
-    except (OSError, ValueError) as error:
-        raise BadConfig(f"metrics_listen: can't listen on {address}: {error}") from None
-
-
-def _listener_of(config: RunnerConfig, *, tokens: bool) -> Listener:
-    tls = TlsFiles.of(config.tls_cert, config.tls_key, config.tls_client_ca)
-    check_exposure([config.listen], tls=tls is not None, tokens=tokens, insecure=config.insecure)
-    if not tokens and config.tls_client_ca is None and not is_local(config.listen):
-        _log.warning("whoever can reach %s may call: neither --tokens-file nor --tls-client-ca is set", config.listen)
-    credentials = None if tls is None else ServerCertificates(tls).credentials()
-    return Listener(config.listen, mode=mode_of(config.socket_mode), credentials=credentials)
 
 
 def _daemon_files(config: RunnerConfig) -> tuple[str | None, str | None, str | None]:

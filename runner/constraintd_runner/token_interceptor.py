@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import grpc
 
 from constraintd.serving.handlers import refusal
 from constraintd.serving.request_scope import present_request
-from constraintd.serving.tokens import Refused, TokensFile
+from constraintd.serving.tokens import OPEN_METHODS, Refused, TokensFile, authorization_of
 from constraintd_runner.errors import DETAILS_KEY, Unauthenticated, status_of
-
-_OPEN: Final = "/grpc.health."
 
 
 class TokenInterceptor(grpc.ServerInterceptor):
@@ -27,12 +25,11 @@ class TokenInterceptor(grpc.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
         """See grpc.ServerInterceptor."""
-        if handler_call_details.method.startswith(_OPEN):
+        if handler_call_details.method.startswith(OPEN_METHODS):
             return continuation(handler_call_details)
         headers: Any = handler_call_details.invocation_metadata or ()
-        sent = [value for key, value in headers if key == "authorization" and isinstance(value, str)]
         try:
-            bearer = self._tokens.bearer(sent)
+            bearer = self._tokens.bearer(authorization_of(headers))
         except Refused as refused:
             return refusal(_abort(Unauthenticated(str(refused))))
         scope = present_request()

@@ -10,7 +10,7 @@ import random
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import grpc
@@ -40,11 +40,11 @@ class Surprise(AssertionError):
 class Load:
     """Workers on threads of this process. `done` counts what they did; `surprises` is what went wrong."""
 
-    def __init__(self, daemon: str, runner: str, *, live: int, model: Sequence[str] = ("a",)) -> None:
-        """`live` sessions are open at any time; `model` are prompts for the runner."""
+    def __init__(self, daemon: str, runner: str, *, live: int) -> None:
+        """`live` sessions are open at any time."""
         self.done: Counter[str] = Counter()
         self.surprises: list[str] = []
-        self._daemon, self._runner, self._live, self._prompts = daemon, runner, live, model
+        self._daemon, self._runner, self._live = daemon, runner, live
         self._stop = threading.Event()
         self._threads = [
             threading.Thread(target=self._guarded, args=(name, work), name=name)
@@ -147,7 +147,7 @@ class Load:
                 if self._stop.is_set():
                     return
                 generation = client.generate(
-                    self._prompts[number % len(self._prompts)],
+                    "a",
                     constraint=regex("[a-z ]{20,60}"),
                     sampler=sampler_config(max_tokens=40, seed=number),
                 )

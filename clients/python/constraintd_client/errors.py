@@ -300,6 +300,7 @@ class IncompleteGeneration(ConstraintdError):
     """The stream ended without Finished: `fragment` is not a finished text."""
 
 
+# Cancelled: by the server, which is going down. The others pass by themselves.
 _RETRYABLE: Final = (Unavailable, Cancelled, StoreUnavailable, StepInFlight, LimitReached)
 
 ERROR_CLASSES: Final[Mapping[str, type[ConstraintdError]]] = {

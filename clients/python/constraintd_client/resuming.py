@@ -10,15 +10,7 @@ from typing import TypeAlias
 from constraintd.runner.v1 import generation_service_pb2
 
 from .backoff import Backoff
-from .errors import (
-    Cancelled,
-    ConstraintdError,
-    LimitReached,
-    StepInFlight,
-    StoreUnavailable,
-    Unavailable,
-    UnknownSession,
-)
+from .errors import Cancelled, ConstraintdError, Unavailable, UnknownSession
 
 ResumeRequest: TypeAlias = generation_service_pb2.ResumeGenerationRequest
 
@@ -63,10 +55,7 @@ class Healing:
         """Seconds to wait before the next attempt; None where none can help, or the time is up."""
         first = isinstance(self._request, generation_service_pb2.GenerateRequest)
         self._anew = isinstance(error, UnknownSession) and first and seen == Seen()
-        # Cancelled: by the server, which is going down. The others pass by themselves.
-        if not self._anew and not isinstance(
-            error, Unavailable | Cancelled | StepInFlight | StoreUnavailable | LimitReached
-        ):
+        if not self._anew and not error.retryable:
             return None
         now = self._clock()
         if self._until is None:
