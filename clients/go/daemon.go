@@ -22,11 +22,7 @@ type Daemon struct {
 // NewDaemon connects to "unix:/path" or "host:port", or to several, of daemons on the same store: the first is used
 // until it can't be reached. Nothing is sent before the first call.
 func NewDaemon(targets []string, options ...Option) (*Daemon, error) {
-	settings, err := settingsOf(options)
-	if err != nil {
-		return nil, err
-	}
-	all, err := newTargets(targets, settings)
+	settings, all, err := connect(targets, options)
 	if err != nil {
 		return nil, err
 	}

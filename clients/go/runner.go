@@ -20,11 +20,7 @@ type Runner struct {
 // NewRunner connects to "unix:/path" or "host:port", or to several, of runners of the same model: the next is used when
 // one can't be reached. Nothing is sent before the first call.
 func NewRunner(targets []string, options ...Option) (*Runner, error) {
-	settings, err := settingsOf(options)
-	if err != nil {
-		return nil, err
-	}
-	all, err := newTargets(targets, settings)
+	settings, all, err := connect(targets, options)
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,16 @@ type targets struct {
 	closed  bool
 }
 
+// connect reads the options and makes ready the targets; nothing is sent.
+func connect(names []string, options []Option) (*settings, *targets, error) {
+	settings, err := settingsOf(options)
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := newTargets(names, settings)
+	return settings, all, err
+}
+
 func newTargets(addresses []string, settings *settings) (*targets, error) {
 	if len(addresses) == 0 {
 		return nil, errors.New("constraintd: no target; at least one is needed")
