@@ -9,10 +9,12 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import NoReturn
 
 from constraintd import __version__, failpoints
 from constraintd.config import ENVIRONMENT_PREFIX, FOREIGN_VARIABLES, Config
 from constraintd.serving.cpu_budget import cpu_budget
+from constraintd.serving.farewell import leave
 from constraintd.serving.logs import set_up_logs
 from constraintd.serving.settings import BadConfig, Loaded, load, settings_of
 from constraintd.serving.settings_file import write_settings
@@ -48,6 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run
     return run(options)
+
+
+def program() -> NoReturn:
+    """The console program."""
+    leave(main())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -251,4 +258,4 @@ def _complain(error: Exception) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

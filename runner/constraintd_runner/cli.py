@@ -11,7 +11,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
+from constraintd.serving.farewell import leave
 from constraintd.serving.logs import set_up_logs
 from constraintd.serving.settings import BadConfig, Loaded, load, settings_of
 from constraintd.serving.settings_file import write_settings
@@ -41,6 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run
     return run(options)
+
+
+def program() -> NoReturn:
+    """The console program."""
+    leave(main())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -274,4 +281,4 @@ def _positive(text: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

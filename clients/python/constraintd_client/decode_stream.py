@@ -251,7 +251,7 @@ class _Connection:
         self._lock = lock
         self._requests: SimpleQueue[bytes | None] = SimpleQueue()
         self.write([first])
-        self._call = open_call(iter(self._requests.get, None))
+        self._call: Any = open_call(iter(self._requests.get, None))
         self._reader = threading.Thread(target=self._read, name="constraintd-decode-reader", daemon=True)
         self._reader.start()
 
@@ -277,6 +277,9 @@ class _Connection:
 
     def join(self) -> None:
         self._reader.join()
+        # Let go of here, while gRPC's threads run: freed at the interpreter's end, a call waits for a lock that one of
+        # them may hold, stopped where it was.
+        self._call = None
 
     def _read(self) -> None:
         failure: ConstraintdError = Unavailable("the server ended the stream")
