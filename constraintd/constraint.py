@@ -20,7 +20,7 @@ from constraintd.engine.matcher import ByteMatcher, Matcher
 from constraintd.engine.permissive import ForkWalk, PermissiveWalk, staying
 from constraintd.engine.region import PERMISSIVE_BYTES, Region
 from constraintd.errors import InvalidEnvelope, InvalidField
-from constraintd.mask.packed import Words, empty, of_ids, to_bytes
+from constraintd.mask.packed import Words, empty, has, to_bytes, without
 from constraintd.metrics import recording
 from constraintd.vocabulary.vocabulary import Vocabulary
 
@@ -51,6 +51,7 @@ class MaskView:
     """The mask at one place. `dense` is its wire form: 4 * ceil(logits_width / 32) bytes."""
 
     dense: bytes
+    allows_eog: bool
     complete: bool
     """The text so far satisfies every grammar."""
     exhausted: bool
@@ -62,14 +63,13 @@ class MaskView:
 class Constraint:
     """One session's constraint at its present place. Owns its matchers; one caller at a time."""
 
-    __slots__ = ("_eog", "_matchers", "_real", "_specs", "_vocabulary", "_words")
+    __slots__ = ("_matchers", "_real", "_specs", "_vocabulary", "_words")
 
     def __init__(self, specs: Sequence[PartSpec], matchers: Sequence[Matcher], vocabulary: Vocabulary) -> None:
         self._specs = tuple(specs)
         self._matchers = tuple(matchers)
         self._vocabulary = vocabulary
         self._real: Words = vocabulary.real_ids
-        self._eog = of_ids(vocabulary.eog_ids, vocabulary.logits_width)
         self._words = empty(vocabulary.logits_width)
 
     @classmethod
@@ -116,12 +116,14 @@ class Constraint:
         recorder = recording.active
         began = 0.0 if recorder is None else time.perf_counter()
         words = self._and_of_masks()
-        goes_on = bool((words & ~self._eog).any())
-        ends = bool((words & self._eog).any())
-        if ends and goes_on and not may_end:
-            words = words & ~self._eog
+        eog_ids = self._vocabulary.eog_ids
+        ends = any(has(words, token) for token in eog_ids)
+        rest = without(words, eog_ids) if ends else words
+        goes_on = bool(rest.any())
+        allows_eog = ends and (may_end or not goes_on)
         view = MaskView(
-            to_bytes(words),
+            to_bytes(words if allows_eog else rest),
+            allows_eog=allows_eog,
             complete=self.is_complete(),
             exhausted=ends and not goes_on,
             dead_end=not ends and not goes_on,
@@ -224,7 +226,7 @@ class Constraint:
         """The same place, to go on from independently."""
         twin = object.__new__(Constraint)
         twin._specs, twin._vocabulary = self._specs, self._vocabulary
-        twin._real, twin._eog = self._real, self._eog
+        twin._real = self._real
         twin._matchers = tuple(matcher.fork() for matcher in self._matchers)
         twin._words = np.empty_like(self._words)
         return twin

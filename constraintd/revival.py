@@ -8,6 +8,7 @@ longer, goes to a thread.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 import weakref
 from collections.abc import Callable
@@ -38,8 +39,8 @@ class Revival:
         self._replay = replay
         self._hold = hold
         self._threads = threads
-        # Seconds a record that the last revival under these settings took, its fixed part shared out.
-        self._pace: weakref.WeakKeyDictionary[SessionSettings, float] = weakref.WeakKeyDictionary()
+        # Seconds a record that the last two revivals under these settings took, their fixed parts shared out.
+        self._paces: weakref.WeakKeyDictionary[SessionSettings, tuple[float, float]] = weakref.WeakKeyDictionary()
 
     def at_once(self, session_id: bytes, stored: Stored) -> Session | None:
         """The same session, without waiting for anything; None if that could take more than a moment.
@@ -55,7 +56,7 @@ class Revival:
         except UnknownVocabulary:
             return None
         known = self._replay.known(records, vocabulary)
-        if any(one is None or self._pace.get(one, 1.0) * len(records) > _QUICK_SECONDS for one in known.values()):
+        if any(one is None or self._pace(one) * len(records) > _QUICK_SECONDS for one in known.values()):
             return None
         identity = Identity(session_id, vocabulary, origin.request_digest)
         return self._folded(identity, lambda: log_of(records, lambda ref, _: cast(SessionSettings, known[ref])), stored)
@@ -78,8 +79,14 @@ class Revival:
     def _folded(self, identity: Identity, make_log: Callable[[], Log], stored: Stored) -> Session:
         began = time.thread_time()
         session = Session(identity, make_log(), stored.head.epoch)
-        self._pace[session.log.settings] = (time.thread_time() - began) / len(stored.records)
+        settings, pace = session.log.settings, (time.thread_time() - began) / len(stored.records)
+        _, last = self._paces.get(settings, (pace, pace))
+        self._paces[settings] = last, pace
         return session
+
+    def _pace(self, settings: SessionSettings) -> float:
+        """The better of the last two: now and then one is slow by chance, such as the first in its thread."""
+        return min(self._paces.get(settings, (math.inf,)))
 
     async def _blob(self, digest: bytes) -> bytes | None:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._store.blob, digest)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from constraintd.config import Limits
 from constraintd.constraint import PartKind, PartSpec
 from constraintd.constraint_plan import GrammarRef
-from constraintd.decode import step_kept
+from constraintd.decode import DecodeStream, Write, step_kept
 from constraintd.engine.matcher import CompiledGrammar
 from constraintd.grammar.cache import Lease
 from constraintd.grammar.compiler import GrammarCompiler
@@ -79,7 +79,8 @@ class PlainDaemon:
         shelf = SettingsShelf()
         revival = Revival(store, vocabularies, Replay(shelf, limits), self.hold, self._threads)
         bounds = TableLimits(limits.max_sessions, limits.max_hot_session_bytes, limits.session_idle_seconds, 60.0)
-        self.table = SessionTable(store, bounds, revival.session, self._threads)
+        self.table = SessionTable(store, bounds, revival.session, self._threads, revive_at_once=revival.at_once)
+        self._limits = limits
         self.calls = SessionCalls(self.table, vocabularies, shelf, limits, self._threads)
 
     def session(self, session_id: bytes) -> Session:
@@ -108,6 +109,10 @@ class PlainDaemon:
     def send(self, step: session_pb2.Step) -> Directive:
         """A Step as it is."""
         return self.run(step_kept(self.table, step, self._threads))
+
+    def stream(self, write: Write) -> DecodeStream:
+        """The server's side of a Decode stream, which answers by `write`."""
+        return DecodeStream(self.vocabulary.fingerprint, self.table, self._limits, self._threads, write)
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         """The call's answer. Raises what it raises."""

@@ -29,6 +29,14 @@ def of_ids(ids: Iterable[int], logits_width: int) -> Words:
     return words
 
 
+def without(words: Words, ids: Iterable[int]) -> Words:
+    """A copy of the mask less these ids, each of them inside the mask."""
+    rest = words.copy()
+    for token in ids:
+        rest[token >> 5] &= np.uint32(~(1 << (token & 31)) & 0xFFFFFFFF)
+    return rest
+
+
 def has(words: Words, token: int) -> bool:
     """Whether the token's bit is set; false for every id outside the mask."""
     return 0 <= token < 32 * len(words) and bool((int(words[token >> 5]) >> (token & 31)) & 1)

@@ -58,6 +58,11 @@ class MeasuredStore:
         with self._failures("load"):
             return self._store.load(session_id)
 
+    def load_short(self, session_ids: Sequence[bytes], most_records: int) -> dict[bytes, Stored]:
+        """See SessionStore."""
+        with self._failures("load"):
+            return self._store.load_short(session_ids, most_records)
+
     def head(self, session_id: bytes) -> Head | None:
         """See SessionStore."""
         with self._failures("head"):

@@ -32,8 +32,7 @@ def directive_of(state: SamplerState, log: Log, tokens: Sequence[int] = ()) -> D
         ended = here.reason is FinishReason.GRAMMAR_EXHAUSTED
         standing = Standing(state.awaiting_trigger, ended, not here.constraint_incomplete, ended)
         return Directive(position, finish, next_draw, here.cut_offset, standing, mu=state.mu)
-    allows_eog = any(here.dense[token >> 3] >> (token & 7) & 1 for token in state.settings.vocabulary.eog_ids)
-    standing = Standing(state.awaiting_trigger, allows_eog, here.complete, here.exhausted)
+    standing = Standing(state.awaiting_trigger, here.allows_eog, here.complete, here.exhausted)
     outcome = _outcome(state, here)
     adjustments = None if here.dead_end else state.adjustments()
     return Directive(position, outcome, next_draw, state.settled_bytes(), standing, adjustments, state.mu)

@@ -48,12 +48,13 @@ class Mark:
 class Log:
     """One session's history. Changed by `apply`; `step` and `extend` are `apply` for the plainest steps, in bulk."""
 
-    __slots__ = ("finish", "last_step", "marks", "passes", "requests", "surprisals", "tokens", "version")
+    __slots__ = ("finish", "last_step", "marks", "passes", "prompted", "requests", "surprisals", "tokens", "version")
 
     def __init__(self) -> None:
         self.tokens = array("I")
         self.surprisals = array("f")  # bits, as reported
         self.marks: list[Mark] = []  # by position; the first is the opening
+        self.prompted = 0  # tokens of all prompts
         self.passes = Passes()
         self.last_step: int | None = None  # where the last applied step began, if nothing came between
         self.finish: Finish | None = None
@@ -124,6 +125,7 @@ class Log:
             self._reseed(mark.position, mark.seed)
         else:
             self.marks.append(mark)
+            self.prompted += len(mark.prompt or ())
         self.last_step = None
         self.finish = None
 
@@ -131,6 +133,7 @@ class Log:
         del self.tokens[position:]
         del self.surprisals[position:]
         del self.marks[bisect_right(self.marks, position, key=lambda mark: mark.position) :]
+        self.prompted = sum(len(mark.prompt or ()) for mark in self.marks)
         self._reseed(position, seed)
         # The runner keeps no logits: it feeds the last token again to draw at `position`.
         self.passes.cut(min(self.passes.fed, max(0, self.input_length() - 1)))
@@ -175,7 +178,7 @@ class Log:
 
     def input_length(self) -> int:
         """Tokens of the model's input up to here, prompts included."""
-        return self.position + sum(len(mark.prompt or ()) for mark in self.turns())
+        return len(self.tokens) + self.prompted
 
     def copy(self) -> Log:
         """The same history, to go on from independently."""
@@ -186,7 +189,7 @@ class Log:
         twin = Log()
         twin.tokens = self.tokens[:]
         twin.surprisals = self.surprisals[:]
-        twin.marks = self.marks[:]
+        twin.marks, twin.prompted = self.marks[:], self.prompted
         twin.passes = self.passes.copy()
         twin.finish, twin.last_step = self.finish, self.last_step
         twin.version, twin.requests = self.version, self.requests.copy()

@@ -11,6 +11,7 @@ import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from constraintd.encoding import Reader, Writer
 from constraintd.sampler.finish import read_finish, write_finish
@@ -32,6 +33,7 @@ from constraintd.session.step_records import OTHER, WITH_ONE_PASS, read_step, re
 
 _OPENED, _ACCEPTED, _TRUNCATED, _RECONFIGURED, _TURNED, _FINISHED, _FED = range(1, 8)
 _WITH_SETTINGS = re.compile(b"[%c%c%c]" % (_OPENED, _RECONFIGURED, _TURNED))
+_ONE_OPENING = "an opening comes first, and once"
 _MANY = 64  # records: reading fewer at once takes longer than one by one
 
 Resolve = Callable[[SettingsRef, tuple[int, ...]], SessionSettings]
@@ -91,12 +93,30 @@ def record_of(event: Event, origin: Origin | None = None) -> bytes:
     return writer.getvalue()
 
 
-def origin_of(records: tuple[bytes, ...]) -> Origin:
-    """What the session was opened with. Raises InvalidEnvelope."""
-    reader = Reader(records[0] if records else b"", "records[0]")
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """What the first record says."""
+
+    origin: Origin
+    ref: SettingsRef
+    prompt: tuple[int, ...]
+    seed: int
+
+
+@lru_cache(maxsize=16)  # whoever brings a session back asks for it three times
+def _opening_of(record: bytes) -> _Opening:
+    reader = Reader(record, "records[0]")
     if reader.unsigned() != _OPENED:
         raise reader.error("the log does not begin with an opening")
-    return Origin(reader.text(), reader.data(), reader.data())
+    origin = Origin(reader.text(), reader.data(), reader.data())
+    opening = _Opening(origin, _read_ref(reader), reader.numbers(below=1 << 32), reader.unsigned())
+    reader.end()
+    return opening
+
+
+def origin_of(records: Sequence[bytes]) -> Origin:
+    """What the session was opened with. Raises InvalidEnvelope."""
+    return _opening_of(records[0] if records else b"").origin
 
 
 def is_finish(record: bytes) -> bool:
@@ -109,10 +129,13 @@ def refs_in(records: Sequence[bytes]) -> list[SettingsRef]:
     found: dict[SettingsRef, None] = {}
     kinds = b"".join([record[:1] or b"\0" for record in records])
     for index in [match.start() for match in _WITH_SETTINGS.finditer(kinds)]:
-        reader = Reader(records[index], f"records[{index}]")
-        if reader.unsigned() == _OPENED:
-            reader.text(), reader.data(), reader.data()
-        found[_read_ref(reader)] = None
+        if index:
+            reader = Reader(records[index], f"records[{index}]")
+            if reader.unsigned() == _OPENED:
+                raise reader.error(_ONE_OPENING)
+            found[_read_ref(reader)] = None
+        else:
+            found[_opening_of(records[0]).ref] = None
     return list(found)
 
 
@@ -120,10 +143,12 @@ def log_of(records: Iterable[bytes], resolve: Resolve) -> Log:
     """The log that the records come to. Raises InvalidEnvelope, and what `resolve` raises."""
     records = tuple(records)
     log = Log()
+    opening = _opening_of(records[0] if records else b"")
+    log.apply(Opened(resolve(opening.ref, opening.prompt), opening.prompt, opening.seed))
     steps = read_steps(records) if len(records) >= _MANY else None
-    at = 0
+    at = 1
     while at < len(records):
-        step = read_step(records[at]) if at else None
+        step = read_step(records[at])
         if step is None or not log.step(*step):
             reader = Reader(records[at], f"records[{at}]")
             log.apply(_event_of(reader, log, resolve))
@@ -134,15 +159,13 @@ def log_of(records: Iterable[bytes], resolve: Resolve) -> Log:
             one_pass = bool(steps.kinds[at - 1] == WITH_ONE_PASS)
             log.extend(steps.tokens[at:end], steps.surprisals[at:end], one_pass=one_pass)
             at = end
-    if not log.marks:
-        raise Reader(b"", "records").error("there is no opening")
     return log
 
 
 def _event_of(reader: Reader, log: Log, resolve: Resolve) -> Event:
     kind = reader.unsigned()
-    if (kind == _OPENED) is bool(log.marks):
-        raise reader.error("an opening comes first, and once")
+    if kind == _OPENED:
+        raise reader.error(_ONE_OPENING)
     if kind == _ACCEPTED:
         tokens = reader.numbers(below=1 << 32)
         surprisals = array("f", [reader.float() for _ in tokens])
@@ -153,10 +176,6 @@ def _event_of(reader: Reader, log: Log, resolve: Resolve) -> Event:
         if 0 in passes or sum(passes) > due or (passes and due - sum(passes) > log.passes.fed):
             raise reader.error("forward passes don't come to the tokens before them")
         return Accepted(tokens, tuple(surprisals), passes)
-    if kind == _OPENED:
-        reader.text(), reader.data(), reader.data()
-        ref, prompt, seed = _read_ref(reader), reader.numbers(below=1 << 32), reader.unsigned()
-        return Opened(resolve(ref, prompt), prompt, seed)
     if kind == _RECONFIGURED:
         ref, seed, request = _read_ref(reader), reader.unsigned(), _read_request(reader)
         turn = max(log.turns(), key=lambda mark: mark.position)

@@ -8,8 +8,9 @@ its last append was written. The next call revives it from the store.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -84,6 +85,7 @@ class SessionTable:
         self._clock = clock
         self._hot = HotSessions(limits.hot_bytes)
         self._reviving: dict[bytes, asyncio.Task[Session]] = {}
+        self._read: dict[bytes, Stored] = {}  # ahead: of sessions that are not in memory, and have not been since
         self._blobs: dict[bytes, float] = {}
         self._room = 0  # sessions that may be opened before they are counted again
         self._revived = 0
@@ -97,20 +99,14 @@ class SessionTable:
     def at_hand(self, session_id: bytes) -> Session | None:
         """The copy in memory; if there is none, one that is revived right here, where that takes a moment only.
 
-        Raises StoreUnavailable, and what folding raises.
+        Raises what folding raises.
         """
         session = self.hot(session_id)
-        if (
-            session is not None
-            or not self.store.quick
-            or self._hot.is_doubtful(session_id)
-            or session_id in self._reviving
-        ):
+        if session is not None or not self._may_be_read(session_id):
             return session
-        head = self.store.head(session_id)
-        if head is None or head.version > _SHORT_LOG:
-            return None
-        stored = self.store.load(session_id)
+        if session_id not in self._read:
+            self.read_ahead([session_id])
+        stored = self._read.pop(session_id, None)
         if stored is None:
             return None
         failpoints.hit(failpoints.REVIVE_MIDDLE)
@@ -118,6 +114,16 @@ class SessionTable:
         if session is not None:
             self._revived_as(session)
         return session
+
+    def read_ahead(self, session_ids: Iterable[bytes]) -> None:
+        """Reads in one go what `at_hand` will need of these, as long as nothing else is done with them before."""
+        if self.store.quick:
+            cold = [each for each in session_ids if each not in self._hot and self._may_be_read(each)]
+            with contextlib.suppress(StoreUnavailable):  # whoever asks for one of them is told
+                self._read = self.store.load_short(cold, _SHORT_LOG) if cold else {}
+
+    def _may_be_read(self, session_id: bytes) -> bool:
+        return self.store.quick and not self._hot.is_doubtful(session_id) and session_id not in self._reviving
 
     async def get(self, session_id: bytes) -> Session:
         """The session, revived if need be.
@@ -182,6 +188,7 @@ class SessionTable:
         return session
 
     def _revived_as(self, session: Session) -> None:
+        self._read.pop(session.identity.session_id, None)
         self._hot.make_room()
         self._hot.add(session)
         self._revived += 1
@@ -296,6 +303,7 @@ class SessionTable:
 
     def drop(self, session_id: bytes) -> None:
         """Forgets the copy in memory."""
+        self._read.pop(session_id, None)
         self._hot.drop(session_id)
 
     async def check_room(self) -> None:

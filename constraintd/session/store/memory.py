@@ -72,6 +72,11 @@ class MemoryStore:
         with self._lock:
             return self._stored(session_id)
 
+    def load_short(self, session_ids: Sequence[bytes], most_records: int) -> dict[bytes, Stored]:
+        with self._lock:
+            found = {each: stored for each in session_ids if (stored := self._stored(each)) is not None}
+        return {each: stored for each, stored in found.items() if stored.head.version <= most_records}
+
     def _stored(self, session_id: bytes) -> Stored | None:
         kept = self._sessions.get(session_id)
         if kept is None:

@@ -103,10 +103,14 @@ class RedisStore:
 
     def load(self, session_id: bytes) -> Stored | None:
         found = self._redis.call([self._on_session(READ, session_id)])[0]
-        if found is None:
-            return None
-        head, idle, blobs, records = found
-        return Stored(decode_head(head), tuple(records), tuple(sorted(blobs)), float(idle))
+        return None if found is None else _stored(found)
+
+    def load_short(self, session_ids: Sequence[bytes], most_records: int) -> dict[bytes, Stored]:
+        heads = self._redis.call([("HGET", session_keys(each)[0], "head") for each in session_ids])
+        pairs = zip(session_ids, heads, strict=True)
+        short = [each for each, head in pairs if head and decode_head(head).version <= most_records]
+        found = self._redis.call([self._on_session(READ, each) for each in short])
+        return {each: _stored(answer) for each, answer in zip(short, found, strict=True) if answer is not None}
 
     def head(self, session_id: bytes) -> Head | None:
         head = self._redis.call([("HGET", session_keys(session_id)[0], "head")])[0]
@@ -207,6 +211,11 @@ class RedisStore:
 
     def close(self) -> None:
         self._redis.close()
+
+
+def _stored(answer: Sequence[Any]) -> Stored:
+    head, idle, blobs, records = answer
+    return Stored(decode_head(head), tuple(records), tuple(sorted(blobs)), float(idle))
 
 
 def _naming(session_id: bytes, blobs: Sequence[bytes]) -> list[Command]:

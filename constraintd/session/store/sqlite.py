@@ -31,6 +31,7 @@ _T = TypeVar("_T")
 _INDEX_SECONDS = 2.0
 _TAIL_BYTES_WAKE = 8 << 20  # past this the index is written at once; replaying it takes under a second
 _TAIL_BYTES_LIMIT = 64 << 20  # past this an append helps with it
+_READ_AT_ONCE = 256  # SQLite takes at least 999 parameters a statement
 _DELETIONS_A_STEP = 16  # some 200 us each: their rows lie scattered
 
 
@@ -186,6 +187,25 @@ class SqliteStore:
             else:
                 records, blobs, used = records + pending.records, blobs + pending.blobs, pending.used
         return Stored(head, tuple(records), tuple(dict.fromkeys(blobs)), self._clock.idle(used))
+
+    def load_short(self, session_ids: Sequence[bytes], most_records: int) -> dict[bytes, Stored]:
+        return self._call(self._load_short, session_ids, most_records)
+
+    def _load_short(self, session_ids: Sequence[bytes], most_records: int) -> dict[bytes, Stored]:
+        found: dict[bytes, Stored] = {}
+        in_tables = [each for each in session_ids if each not in self._tail.sessions]
+        for at in range(0, len(in_tables), _READ_AT_ONCE):
+            for short in sqlite_tables.read_short(self._open_connection, in_tables[at : at + _READ_AT_ONCE]):
+                self._tail.keep_head(short.session_id, short.head)
+                if short.head.version <= most_records:
+                    records = tuple(journal.decode_pieces(short.pieces))
+                    idle = self._clock.idle(short.used)
+                    found[short.session_id] = Stored(short.head, records, tuple(short.blobs), idle)
+        for session_id in session_ids:  # in the tail, in several chunks, or too long
+            head = None if session_id in found else self._head(session_id)
+            if head is not None and head.version <= most_records and (stored := self._load(session_id)) is not None:
+                found[session_id] = stored
+        return found
 
     def head(self, session_id: bytes) -> Head | None:
         return self._call(self._head, session_id)

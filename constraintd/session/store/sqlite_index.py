@@ -3,7 +3,7 @@
 An append writes one journal row for its whole batch, since a row a session would cost 10 to 20 times as much. What was
 appended is gathered by session in memory (the tail), and moved from there: so a session that grew by 100 records in
 the meantime costs one write. A round moves every session that has something pending, then trims the journal to where
-the round began. It is cut into steps of one or two milliseconds, between which appends go on; each row in the tables
+the round began. It is cut into steps of half a millisecond, between which appends go on; each row in the tables
 says up to which journal row it is, so a crash between two steps neither loses nor doubles a record.
 
 SQLite's write-ahead log is moved into the file at the end of a round, which bounds what a power loss takes, and
@@ -18,7 +18,7 @@ from constraintd.session.store.sqlite_schema import Connection
 from constraintd.session.store.sqlite_tables import trim_journal, write_pending
 from constraintd.session.store.sqlite_tail import Tail
 
-_SESSIONS_A_STEP = 32  # some 30 us each
+_SESSIONS_A_STEP = 8  # some 30 to 80 us each; whoever appends or reads waits as long
 _BYTES_A_STEP = 256 * 1024
 _LOG_PAGES = 256
 _PAGE_BYTES = 4096

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from constraintd.session.store.journal import (
     APPENDED,
@@ -15,6 +16,18 @@ from constraintd.session.store.journal import (
 from constraintd.session.store.sqlite_schema import Connection
 from constraintd.session.store.sqlite_tail import Pending, Tail
 from constraintd.session.store.store import Head
+
+
+@dataclass(frozen=True, slots=True)
+class ShortSession:
+    """What the tables know of a session of one chunk, `pieces`."""
+
+    session_id: bytes
+    head: Head
+    used: float
+    pieces: bytes
+    blobs: list[bytes]
+
 
 _CHUNK_BYTES = 4096
 """A chunk shorter than this grows. So 4,096 one-token records that were indexed one by one lie in some 40 rows."""
@@ -42,6 +55,23 @@ def read_blobs(connection: Connection, session_id: bytes) -> list[bytes]:
     """The digests that the session names, as far as the tables know, in the order in which they were named."""
     rows = connection.execute("SELECT digest FROM refs WHERE session = ? ORDER BY place", (session_id,)).fetchall()
     return [digest for (digest,) in rows]
+
+
+def read_short(connection: Connection, session_ids: Sequence[bytes]) -> list[ShortSession]:
+    """Those of these sessions whose records lie in one chunk. Two statements for all."""
+    these = ", ".join("?" * len(session_ids))
+    named: dict[bytes, list[bytes]] = {}
+    sql = f"SELECT session, digest FROM refs WHERE session IN ({these}) ORDER BY session, place"
+    for session_id, digest in connection.execute(sql, session_ids).fetchall():
+        named.setdefault(session_id, []).append(digest)
+    sql = (
+        "SELECT id, head, used_at, pieces FROM sessions JOIN chunks ON session = id AND chunks.chunk = 0"
+        f" WHERE sessions.chunk = 0 AND id IN ({these})"
+    )
+    return [
+        ShortSession(session_id, decode_head(head), used, pieces, named.get(session_id, []))
+        for session_id, head, used, pieces in connection.execute(sql, session_ids).fetchall()
+    ]
 
 
 def write_pending(connection: Connection, session_id: bytes, pending: Pending) -> int:

@@ -90,6 +90,9 @@ class SessionStore(Protocol):
     def load(self, session_id: bytes) -> Stored | None:
         """A session with all its records, or None."""
 
+    def load_short(self, session_ids: Sequence[bytes], most_records: int) -> dict[bytes, Stored]:
+        """Those of these sessions that are kept and have at most so many records: one look for all, where it can be."""
+
     def head(self, session_id: bytes) -> Head | None:
         """Its head alone: cheap."""
 

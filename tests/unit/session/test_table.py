@@ -1,5 +1,6 @@
 """Hot copies and the store behind them: passivation, room, expiry, trouble with the store, daemons that share one."""
 
+import asyncio
 import secrets
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from constraintd.config import Limits
 from constraintd.errors import LimitReached, PositionConflict, StaleEpoch, StoreUnavailable, UnknownSession
 from constraintd.session.store.memory import MemoryStore
-from constraintd.v1 import grammar_pb2, session_pb2
+from constraintd.v1 import constraint_service_pb2, grammar_pb2, session_pb2
 from tests.plain_daemon import PlainDaemon
 
 LETTERS = session_pb2.Constraint(grammar=grammar_pb2.Grammar(regex=b"[ab]*"))
@@ -109,6 +110,88 @@ def test_a_full_table_refuses_and_closing_makes_room(make):
         daemon.open(LETTERS)
     daemon.close_session(first)
     daemon.open(LETTERS)
+
+
+# --- reading ahead ---
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Every short session comes back at once, once one under its settings has, however slow this machine is."""
+    monkeypatch.setattr("constraintd.revival._QUICK_SECONDS", 60.0)
+
+
+@pytest.mark.usefixtures("quick")
+def test_sessions_that_were_read_ahead_are_brought_back_as_the_store_has_them(make):
+    daemon = make()
+    sessions = [daemon.open(LETTERS) for _ in range(3)]
+    for number, session in enumerate(sessions):
+        for _ in range(number):
+            daemon.step(session, [97], [1.0])
+        daemon.table.drop(id_of(session))
+    daemon.session(id_of(sessions[0]))
+    daemon.table.drop(id_of(sessions[0]))
+    daemon.table.read_ahead([id_of(session) for session in sessions])
+    assert [daemon.table.at_hand(id_of(session)).position for session in sessions] == [0, 1, 2]
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("way", ["stepped", "closed and opened anew", "expired"])
+def test_what_was_read_ahead_is_forgotten_once_the_session_is_another(make, way):
+    clock = Clock()
+    daemon = make(store=MemoryStore(clock), limits=Limits(session_idle_seconds=900))
+    other, session = daemon.open(LETTERS), daemon.open(LETTERS)
+    session_id = id_of(session)
+    daemon.step(session, [97], [1.0])
+    daemon.table.drop(session_id), daemon.table.drop(id_of(other))
+    kept = daemon.session(id_of(other))  # and with it their settings
+    daemon.table.read_ahead([session_id])
+    if way == "stepped":
+        again = daemon.session(session_id)
+        daemon.step(again, [97], [1.0])
+        again.last_step -= 61
+        daemon.run(daemon.table.sweep())  # passive: the copy is gone, and not by `drop`
+        assert (daemon.table.hot(session_id), daemon.table.at_hand(session_id).position) == (None, 2)
+    elif way == "expired":
+        clock.now += 1000
+        daemon.run(daemon.table.sweep())
+        assert daemon.table.at_hand(session_id) is None
+    else:
+        daemon.close_session(session)
+        daemon.open(LETTERS, session_id=session_id)
+        daemon.table.drop(session_id)
+        assert daemon.table.at_hand(session_id).position == 0
+    assert kept.position == 0
+
+
+def test_a_stream_that_ends_in_the_middle_of_a_batch_leaves_no_session_held(make, monkeypatch):
+    monkeypatch.setattr("constraintd.decode._SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("constraintd.decode._ANSWER_SECONDS", 60.0)
+    daemon = make()
+    sessions = [daemon.open(LETTERS) for _ in range(3)]
+    for session in sessions:
+        session.step_seconds = 0.0  # none is for the slow lane
+    steps = [
+        session_pb2.Step(session_id=id_of(each), epoch=each.epoch, position=0, tokens=[97], surprisals=[1.0])
+        for each in sessions
+    ]
+
+    async def unread(_answer):
+        raise AssertionError("nothing is answered before the stream ends")
+
+    async def end_in_the_middle():
+        batch = constraint_service_pb2.StepBatch(steps=steps)
+        task = asyncio.create_task(daemon.stream(unread).step_batch(batch))
+        await asyncio.sleep(0)  # it runs until it gives the loop back for the first time
+        held = sum(each.is_busy for each in sessions)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return held
+
+    assert daemon.run(end_in_the_middle()) == 1
+    assert not any(each.is_busy for each in sessions)
+    assert daemon.step(sessions[0], [98], [1.0]).position == 1
 
 
 # --- expiry ---

@@ -66,6 +66,12 @@ def assert_same(model: MemoryStore, store: SessionStore) -> None:
             assert (stored.head, stored.records) == (expected.head, expected.records)
             assert set(stored.blobs) == set(expected.blobs)
             assert stored.idle_seconds == pytest.approx(expected.idle_seconds, abs=1e-3)
+    ids = [session(number << 100) for number in range(13)]
+    for most in (0, 3, 64):
+        expected_short, short = model.load_short(ids, most), store.load_short(ids, most)
+        assert {each: (one.head, one.records, set(one.blobs)) for each, one in short.items()} == {
+            each: (one.head, one.records, set(one.blobs)) for each, one in expected_short.items()
+        }
     for number in range(4):  # a store may keep an unnamed blob for longer, never a named one for less
         digest = bytes([number]) * 32
         assert model.blob(digest) in (None, store.blob(digest))

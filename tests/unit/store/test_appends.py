@@ -37,6 +37,18 @@ def test_an_unknown_session_has_neither_head_nor_records(store: SessionStore) ->
     assert store.delete(A) is False
 
 
+def test_short_sessions_are_loaded_together_and_long_and_unknown_ones_left_out(store: SessionStore) -> None:
+    store.create(A, Head(7, 1, 0), [b"opened"], [b"g" * 32])
+    store.create(B, Head(8, 3, 0), [b"one", b"two", b"three"], [])
+    assert store.load_short([], 64) == {}
+    assert store.load_short([C], 64) == {}
+    found = store.load_short([A, B, C], 2)
+    assert list(found) == [A]
+    assert (found[A].head, found[A].records, found[A].blobs) == (Head(7, 1, 0), (b"opened",), (b"g" * 32,))
+    assert found[A].idle_seconds == 0.0
+    assert set(store.load_short([A, B], 3)) == {A, B}
+
+
 def test_appended_records_follow_in_order(store: SessionStore) -> None:
     store.create(A, Head(7, 0, 0), [], [])
     assert store.append([step(A, 0, b"one")]) == [None]
