@@ -7,11 +7,12 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
-from constraintd.grammar.source import Grammar
+from constraintd.grammar.source import Grammar, GrammarSource, size_of
 from constraintd.v1 import grammar_pb2
 
 _MOST: Final = 512
 _LONGEST_BYTES: Final = 32 << 10  # 16 MiB in all
+_LOOKED_AT: Final = 1024
 
 
 @dataclass(slots=True)
@@ -29,9 +30,16 @@ class KnownSources:
         self._known: OrderedDict[bytes, Known] = OrderedDict()
 
     @staticmethod
-    def key(message: grammar_pb2.Grammar) -> bytes:
-        """What a message is known by; empty for one that is too long to be kept, and so never known."""
-        return message.SerializeToString(deterministic=True) if message.ByteSize() <= _LONGEST_BYTES else b""
+    def key(message: grammar_pb2.Grammar, source: GrammarSource) -> bytes:
+        """What a message with this source is known by; empty for one that is too long to be kept, and so never known.
+
+        Measuring a message means writing it out, 2 ms for one of 10 MB, so a long one is told by its texts.
+        """
+        texts = source.texts
+        if len(texts) > _LONGEST_BYTES or size_of(texts[:_LOOKED_AT]) > _LONGEST_BYTES:
+            return b""
+        written = message.SerializeToString(deterministic=True)
+        return written if len(written) <= _LONGEST_BYTES else b""
 
     def find(self, key: bytes) -> Known | None:
         """What was read from that message."""

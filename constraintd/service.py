@@ -35,7 +35,7 @@ from constraintd.grammar.honesty import report_of
 from constraintd.grammar.sandbox import HelperSandbox, Sandbox
 from constraintd.grammar.sandbox_protocol import CompileLimits
 from constraintd.grammar.source import Grammar, GrammarSource
-from constraintd.known_sources import KnownSources
+from constraintd.known_sources import Known, KnownSources
 from constraintd.metrics import recording
 from constraintd.metrics.calls import measured, refused_grammars
 from constraintd.metrics.measured_store import MeasuredStore
@@ -168,11 +168,8 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
     ) -> grammar_pb2.CompileGrammarResponse:
         """Compiles, or finds, a grammar."""
         limits = compile_limits_of(request.limits, default_limits(self._limits))
-        key = self._known.key(request.grammar)
-        known = self._known.find(key)
         await self._uploaded.find(request.vocabulary_id)
-        if known is None:
-            known = self._known.add(key, await self._read(grammar_source_of(request.grammar)))
+        known = await self._read_or_known(request.grammar)
         compiled = await self._compile(request.vocabulary_id, known.grammar, context, limits)
         if known.answer is None:
             report = report_of(compiled.grammar)
@@ -187,6 +184,11 @@ class ConstraintService(constraint_service_pb2_grpc.ConstraintServiceServicer):
         answer.MergeFrom(known.answer)
         answer.cached = False
         return answer
+
+    async def _read_or_known(self, message: grammar_pb2.Grammar) -> Known:
+        source = grammar_source_of(message)
+        key = self._known.key(message, source)
+        return self._known.find(key) or self._known.add(key, await self._read(source))
 
     async def _read(self, source: GrammarSource | Grammar) -> Grammar:
         with refused_grammars():

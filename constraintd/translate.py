@@ -8,7 +8,7 @@ from dataclasses import replace
 from constraintd.errors import InvalidField
 from constraintd.grammar.json_schema.report import KeywordReport, Policy, PropertyOrder, SchemaOptions, Whitespace
 from constraintd.grammar.sandbox_protocol import CompileLimits
-from constraintd.grammar.source import GrammarKind, GrammarSource
+from constraintd.grammar.source import FEW_TEXTS, GrammarKind, GrammarSource
 from constraintd.sampler.finish import Finish
 from constraintd.session.directive import DenseMask, Directive
 from constraintd.session.session import Session
@@ -60,6 +60,8 @@ def grammar_source_of(message: grammar_pb2.Grammar) -> GrammarSource:
     texts: Sequence[bytes]
     if kind is GrammarKind.CHOICE:
         texts = message.choice.texts
+        if len(texts) <= FEW_TEXTS:  # many are taken out where they are read
+            texts = tuple(texts)
     elif kind is GrammarKind.JSON_OBJECT:
         texts = []
     elif kind is GrammarKind.GBNF:

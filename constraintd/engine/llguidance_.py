@@ -63,7 +63,7 @@ class LlguidanceEngine:
         """
         return to_lark(grammar, self._special_token).to_bytes()
 
-    def compile(self, grammar: Grammar, lowered: bytes = b"") -> LlguidanceGrammar:
+    def compile(self, grammar: Grammar, lowered: bytes | memoryview = b"") -> LlguidanceGrammar:
         """Compiles and probes the first mask. Releases the GIL, but for lowering what comes without `lowered`.
 
         Raises InvalidGrammar with line:column where the engine names it, LimitExceeded; ValueError for bytes that

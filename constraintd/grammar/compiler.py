@@ -28,7 +28,7 @@ from constraintd.grammar.engines import Engines
 from constraintd.grammar.native_memory import return_freed_memory
 from constraintd.grammar.sandbox import GrammarRefused, Sandbox
 from constraintd.grammar.sandbox_protocol import CompileLimits, Refused
-from constraintd.grammar.source import Grammar, GrammarKind, GrammarSource
+from constraintd.grammar.source import Grammar, GrammarKind, GrammarSource, are_large, size_of
 from constraintd.vocabulary.registry import VocabularyRegistry
 from constraintd.vocabulary.vocabulary import Vocabulary
 
@@ -36,9 +36,6 @@ from constraintd.vocabulary.vocabulary import Vocabulary
 _LARGE_BYTES: Final = 256 << 10
 # Up to here, reading a source takes less than the hop to a thread and back.
 _SMALL_SOURCE_BYTES: Final = 2048
-_FEW_TEXTS: Final = 64
-# JSON past this holds all other threads up for more than a millisecond; a child takes 6 ms more.
-_LARGE_SOURCE_BYTES: Final = 64 << 10
 _TRIM_SECONDS: Final = 1.0
 _NICENESS: Final = 10
 
@@ -155,9 +152,11 @@ class GrammarCompiler:
 
         Raises TooLarge, InvalidField, InvalidGrammar, LimitExceeded.
         """
-        if len(source.texts) <= _FEW_TEXTS and sum(map(len, source.texts)) <= _SMALL_SOURCE_BYTES:
+        is_large = are_large(source.texts)
+        if not is_large and size_of(source.texts) <= _SMALL_SOURCE_BYTES:
             return source.read(self._max_bytes)
-        if not (source.is_json and _LARGE_SOURCE_BYTES < len(source.texts[0]) <= self._max_bytes):
+        # Large JSON holds all other threads up for more than a millisecond; a child takes 6 ms more.
+        if not (source.is_json and is_large and len(source.texts[0]) <= self._max_bytes):
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._readers, source.read, self._max_bytes)
         try:
@@ -265,8 +264,7 @@ class GrammarCompiler:
         """The compilation itself. A refusal is a value here: as an exception it would tie every waiter's frame, and the
         source with it, into a cycle that only the garbage collector could undo."""
         key = (vocabulary.fingerprint, grammar.grammar_id)
-        size = sum(map(len, grammar.texts))
-        if size > _LARGE_BYTES:
+        if are_large(grammar.texts):
             self._trim_soon()
         async with self._room:
             try:
@@ -278,7 +276,7 @@ class GrammarCompiler:
             loop = asyncio.get_running_loop()
             # What nothing has lowered yet is Python's work, or all of it is.
             threads = self._threads if passed.product else self._interpreters
-            compiled, seconds = await loop.run_in_executor(
+            compiled, size, seconds = await loop.run_in_executor(
                 threads, self._compile_here, vocabulary, grammar, passed.product
             )
         # The child's heap grew by what the grammar and its lexer take.
@@ -299,7 +297,10 @@ class GrammarCompiler:
         with contextlib.suppress(RuntimeError):  # the threads are gone: the daemon stops
             self._threads.submit(return_freed_memory)
 
-    def _compile_here(self, vocabulary: Vocabulary, grammar: Grammar, lowered: bytes) -> tuple[CompiledGrammar, float]:
+    def _compile_here(
+        self, vocabulary: Vocabulary, grammar: Grammar, lowered: bytes | memoryview
+    ) -> tuple[CompiledGrammar, int, float]:
+        """The compiled grammar, the size of its source, and the seconds that it took."""
         engines = self._engines_of(vocabulary)
         engines.prepare(grammar.kind)
         began = time.perf_counter()
@@ -307,7 +308,7 @@ class GrammarCompiler:
             compiled = engines.compile(grammar, lowered)
         except ValueError as error:
             raise ConstraintdError(f"what the grammar was lowered to can't be used: {error}; try again") from None
-        return compiled, time.perf_counter() - began
+        return compiled, size_of(grammar.texts), time.perf_counter() - began
 
     def _engines_of(self, vocabulary: Vocabulary) -> Engines:
         with self._engines_lock:

@@ -26,7 +26,7 @@ class Engine(Protocol):
         everybody waits for it in part. Raises InvalidGrammar, LimitExceeded.
         """
 
-    def compile(self, grammar: Grammar, lowered: bytes = b"") -> CompiledGrammar:
+    def compile(self, grammar: Grammar, lowered: bytes | memoryview = b"") -> CompiledGrammar:
         """`lowered`, if it is given, is what `lower` made of this grammar. Raises InvalidGrammar, LimitExceeded, and
         ValueError for bytes that `lower` never made.
         """
@@ -42,7 +42,7 @@ class GbnfEngine:
         """See Engine."""
         return b""
 
-    def compile(self, grammar: Grammar, lowered: bytes = b"") -> CompiledGrammar:  # noqa: ARG002
+    def compile(self, grammar: Grammar, lowered: bytes | memoryview = b"") -> CompiledGrammar:  # noqa: ARG002
         """See Engine."""
         text, root = grammar.texts
         return self._engine.compile(grammar.grammar_id, text, root=root)
@@ -93,6 +93,6 @@ class Engines:
         """See Engine."""
         return self.prepare(grammar.kind).lower(grammar)
 
-    def compile(self, grammar: Grammar, lowered: bytes = b"") -> CompiledGrammar:
+    def compile(self, grammar: Grammar, lowered: bytes | memoryview = b"") -> CompiledGrammar:
         """The grammar, compiled here and now without any bound. See Engine."""
         return self.prepare(grammar.kind).compile(grammar, lowered)

@@ -41,12 +41,13 @@ class LarkSource:
         return _LENGTH.pack(len(text)) + text + "\n".join(lines).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> LarkSource:
+    def from_bytes(cls, data: bytes | memoryview) -> LarkSource:
         """What `to_bytes` wrote. Raises ValueError for anything else."""
         if len(data) < _LENGTH.size or len(data) < (end := _LENGTH.size + _LENGTH.unpack_from(data)[0]):
             raise ValueError(f"a Lark source of {len(data)} bytes is cut off")
-        lines = data[end:].splitlines()
-        return cls(data[_LENGTH.size : end].decode(errors="surrogatepass"), tuple(_entry(line) for line in lines))
+        view = memoryview(data)
+        lines = bytes(view[end:]).splitlines()
+        return cls(str(view[_LENGTH.size : end], "utf-8", "surrogatepass"), tuple(_entry(line) for line in lines))
 
 
 def _entry(line: bytes) -> KeywordReport:

@@ -15,14 +15,14 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Final, Protocol
 
 from constraintd.errors import ConstraintdError
 from constraintd.grammar.sandbox_protocol import (
-    LENGTH,
+    MAX_ANSWER_BYTES,
     AddVocabulary,
     CancelTry,
     CompileLimits,
@@ -30,13 +30,13 @@ from constraintd.grammar.sandbox_protocol import (
     Passed,
     ReadSource,
     Refused,
-    Request,
     TryGrammar,
     Verdict,
     answer_of,
     request_frame,
 )
-from constraintd.grammar.source import Grammar, GrammarSource
+from constraintd.grammar.sandbox_socket import FrameSocket
+from constraintd.grammar.source import LARGE_BYTES, Grammar, GrammarSource, are_large
 from constraintd.vocabulary.vocabulary import Vocabulary
 
 # Past a try's own limit, before the helper itself is taken to hang: it may be building another vocabulary's trie.
@@ -146,7 +146,10 @@ class HelperSandbox:
     async def read(self, source: GrammarSource, max_bytes: int, limits: CompileLimits) -> Grammar:
         """See Sandbox. Raises ConstraintdError if the helper dies over it twice."""
         passed = await self._passed(source.field, lambda helper: helper.read(source, max_bytes, limits))
-        return source.canonical([passed.product.decode()])
+        texts = [passed.product]
+        if len(passed.product) > LARGE_BYTES:
+            return await asyncio.to_thread(source.canonical, texts)
+        return source.canonical(texts)
 
     async def _passed(self, what: str, ask: Callable[[_Helper], Awaitable[Verdict]]) -> Passed:
         for _ in range(2):
@@ -217,19 +220,16 @@ class _Helper:
             )
         self.gone = False
         self.waiting: dict[int, asyncio.Future[Verdict]] = {}
-        self._socket = ours
+        self._socket = FrameSocket(ours)
         self._numbers = count(1)
         self._known: set[str] = set()
-        self._connecting = asyncio.Lock()
-        self._writer: asyncio.StreamWriter | None = None
         self._listener: asyncio.Task[None] | None = None
 
     async def know(self, vocabulary: Vocabulary) -> None:
         """Sends the vocabulary unless it was sent. Raises _HelperDied."""
-        await self._connect()
         if vocabulary.fingerprint not in self._known:
-            self._known.add(vocabulary.fingerprint)
-            await self._send(AddVocabulary.of(vocabulary))
+            self._known.add(vocabulary.fingerprint)  # who asks meanwhile sends behind it
+            await self._send(request_frame(AddVocabulary.of(vocabulary)))
 
     async def try_grammar(self, vocabulary: Vocabulary, grammar: Grammar, limits: CompileLimits) -> Verdict:
         """The verdict on a grammar. Raises _HelperDied."""
@@ -238,7 +238,6 @@ class _Helper:
 
     async def read(self, source: GrammarSource, max_bytes: int, limits: CompileLimits) -> Verdict:
         """The verdict on a source. Raises _HelperDied."""
-        await self._connect()
         return await self._ask(ReadSource(next(self._numbers), source, max_bytes, limits))
 
     async def _ask(self, request: TryGrammar | ReadSource) -> Verdict:
@@ -246,18 +245,23 @@ class _Helper:
         verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         self.waiting[number] = verdict
         try:
-            await self._send(request)
             async with asyncio.timeout(request.limits.seconds + _GRACE_SECONDS):
+                if are_large(request.texts):
+                    await self._send(await asyncio.to_thread(request_frame, request))
+                else:
+                    await self._send(request_frame(request))
                 return await verdict
         except TimeoutError:
             self._end("it does not answer")
             raise _HelperDied("it does not answer") from None
         except asyncio.CancelledError:
-            with contextlib.suppress(_HelperDied):
-                self._write(CancelTry(number))
+            with contextlib.suppress(ConnectionError):
+                self._socket.begin(request_frame(CancelTry(number)))
             raise
         finally:
             del self.waiting[number]
+            if verdict.done() and not verdict.cancelled():
+                verdict.exception()  # or asyncio logs it as never seen, if sending has failed too
 
     def close(self) -> None:
         """Ends the process: it ends by itself when its socket closes, and soon."""
@@ -268,35 +272,23 @@ class _Helper:
             self.process.kill()
             self.process.wait()
 
-    async def _connect(self) -> None:
-        async with self._connecting:
-            if self._writer is None and not self.gone:
-                reader, self._writer = await asyncio.open_unix_connection(sock=self._socket)
-                self._listener = asyncio.create_task(self._listen(reader))
-
-    async def _send(self, request: Request) -> None:
-        self._write(request)
-        assert self._writer is not None
+    async def _send(self, frame: Sequence[bytes]) -> None:
+        if self._listener is None and not self.gone:
+            self._listener = asyncio.create_task(self._listen())
         try:
-            await self._writer.drain()
+            await self._socket.send(frame)
         except ConnectionError as error:
             raise _HelperDied(str(error)) from None
 
-    def _write(self, request: Request) -> None:
-        if self.gone or self._writer is None:
-            raise _HelperDied("it has closed its socket")
-        self._writer.write(request_frame(request))
-
-    async def _listen(self, reader: asyncio.StreamReader) -> None:
+    async def _listen(self) -> None:
         why = "it closed its socket"
         try:
             while True:
-                size = LENGTH.unpack(await reader.readexactly(LENGTH.size))[0]
-                number, verdict = answer_of(await reader.readexactly(size))
+                number, verdict = answer_of(await self._socket.receive(MAX_ANSWER_BYTES))
                 future = self.waiting.get(number)
                 if future is not None and not future.done():
                     future.set_result(verdict)
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (EOFError, ConnectionError):
             pass
         except ValueError as error:
             why = f"it talks nonsense: {error}"
@@ -310,8 +302,6 @@ class _Helper:
         self.process.kill()
         if self._listener is not None:
             self._listener.cancel()
-        if self._writer is not None:
-            self._writer.close()
         self._socket.close()
         for future in self.waiting.values():
             if not future.done():

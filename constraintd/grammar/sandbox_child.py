@@ -20,6 +20,7 @@ from constraintd.grammar.sandbox_protocol import (
     MAX_PRODUCT_BYTES,
     ChildsRequest,
     CompileLimits,
+    Errand,
     Faulted,
     Passed,
     ReadSource,
@@ -90,8 +91,7 @@ def confine(limits: CompileLimits) -> None:
 def read(request: ReadSource, tell: Callable[[bytes], None]) -> Verdict:
     """Reads a source and tells its canonical text. Raises TooLarge, InvalidField and InvalidGrammar."""
     began = time.perf_counter()
-    [text] = request.source.read(request.max_bytes).texts
-    tell(text.encode())
+    tell(request.source.read_json(request.max_bytes))
     return Passed(time.perf_counter() - began, 0.0, 0, 0)
 
 
@@ -168,7 +168,7 @@ def _guarded(request: ChildsRequest, work: Callable[[], Verdict]) -> Verdict:
         return Refused.by(engine_broke(request, repr(error)))
 
 
-def over_product(request: ChildsRequest) -> LimitExceeded:
+def over_product(request: ChildsRequest | Errand) -> LimitExceeded:
     """The refusal of a grammar that becomes too large when it is written out for its engine."""
     return LimitExceeded(
         f"grammar.{request.kind.value}: written out for its engine it has more than {MAX_PRODUCT_BYTES >> 20} MiB; "
@@ -178,7 +178,7 @@ def over_product(request: ChildsRequest) -> LimitExceeded:
     )
 
 
-def over_memory(request: ChildsRequest) -> LimitExceeded:
+def over_memory(request: ChildsRequest | Errand) -> LimitExceeded:
     """The refusal of a grammar whose compilation wants more memory than it may have."""
     return LimitExceeded(
         f"grammar.{request.kind.value}: compiling and probing it takes more than "
@@ -188,7 +188,7 @@ def over_memory(request: ChildsRequest) -> LimitExceeded:
     )
 
 
-def over_depth(request: ChildsRequest) -> LimitExceeded:
+def over_depth(request: ChildsRequest | Errand) -> LimitExceeded:
     """The refusal of a grammar that nests deeper than the stack goes."""
     return LimitExceeded(
         f"grammar.{request.kind.value}: compiling it overran a stack of "
@@ -198,7 +198,7 @@ def over_depth(request: ChildsRequest) -> LimitExceeded:
     )
 
 
-def over_time(request: ChildsRequest) -> LimitExceeded:
+def over_time(request: ChildsRequest | Errand) -> LimitExceeded:
     """The refusal of a grammar that takes too long."""
     return LimitExceeded(
         f"grammar.{request.kind.value}: compiling and probing it takes more than {request.limits.seconds:g} s; "
@@ -208,7 +208,7 @@ def over_time(request: ChildsRequest) -> LimitExceeded:
     )
 
 
-def engine_broke(request: ChildsRequest, detail: str) -> LimitExceeded:
+def engine_broke(request: ChildsRequest | Errand, detail: str) -> LimitExceeded:
     """The refusal of a grammar that its engine did not survive."""
     return LimitExceeded(
         f"grammar.{request.kind.value}: its engine broke down over it ({detail[:300]}); "

@@ -27,16 +27,17 @@ from constraintd.grammar.sandbox_protocol import (
     LENGTH,
     AddVocabulary,
     CancelTry,
-    ChildsRequest,
+    Errand,
     Faulted,
-    ReadSource,
+    Passed,
     Refused,
-    TryGrammar,
     Verdict,
     answer_frame,
+    childs_request_of,
     most_said,
     parted,
     request_of,
+    verdict_bytes,
     verdict_of,
 )
 from constraintd.grammar.sandbox_rehearsal import rehearse
@@ -68,7 +69,7 @@ class _Fork:
 class _Child:
     """A child at work."""
 
-    request: ChildsRequest
+    errand: Errand
     pid: int
     verdict_fd: int
     log_fd: int
@@ -133,32 +134,33 @@ class Helper:
     def _serve(self) -> bool:
         """Reads and does one request; false when the daemon is gone."""
         head = self._receive(LENGTH.size)
-        payload = self._receive(LENGTH.unpack(head)[0]) if head else b""
-        if not payload:
+        payload = None if head is None else self._receive(LENGTH.unpack(head)[0])
+        if payload is None:
             return False
         match request_of(payload):
-            case AddVocabulary() as request:
+            case AddVocabulary() as request, _:
                 self._add(request)
-            case TryGrammar() as request:
-                self._try(request, payload)
-            case ReadSource() as request:
-                self._give(request, payload)
-            case CancelTry(number):
+            case Errand(vocabulary_id=None) as errand, pickled:
+                self._give(errand, pickled)
+            case Errand() as errand, pickled:
+                self._try(errand, pickled)
+            case CancelTry(number), _:
                 child = self._children.get(number)
                 if child is not None:
                     child.unwanted = True
                     os.kill(child.pid, signal.SIGKILL)
         return True
 
-    def _receive(self, size: int) -> bytes:
+    def _receive(self, size: int) -> memoryview | None:
         """Exactly `size` bytes, or none if the daemon closes before."""
-        data = bytearray()
-        while len(data) < size:
-            piece = self._daemon.recv(min(size - len(data), 1 << 20))
+        data = memoryview(bytearray(size))
+        got = 0
+        while got < size:
+            piece = self._daemon.recv_into(data[got:], size - got, socket.MSG_WAITALL)
             if not piece:
-                return b""
-            data += piece
-        return bytes(data)
+                return None
+            got += piece
+        return data
 
     def _add(self, request: AddVocabulary) -> None:
         self._drop_spare()  # it would not know the vocabulary
@@ -173,34 +175,35 @@ class Helper:
         gc.collect()
         gc.freeze()
 
-    def _try(self, request: TryGrammar, payload: bytes) -> None:
-        known = self._vocabularies.get(request.vocabulary_id)
+    def _try(self, errand: Errand, pickled: memoryview) -> None:
+        vocabulary_id = errand.vocabulary_id or ""
+        known = self._vocabularies.get(vocabulary_id)
         if known is None:
-            self._answer(request, Faulted(self._unusable.get(request.vocabulary_id, "the vocabulary was never sent")))
+            self._answer(errand, Faulted(self._unusable.get(vocabulary_id, "the vocabulary was never sent")))
             return
         self._last_used = known
         engines, _ = known
-        if not engines.has(request.grammar.kind):
+        if not engines.has(errand.kind):
             self._drop_spare()
         try:
-            engines.prepare(request.grammar.kind)
+            engines.prepare(errand.kind)
         except Exception:
-            self._answer(request, Faulted(traceback.format_exc()))
+            self._answer(errand, Faulted(traceback.format_exc()))
             return
-        self._give(request, payload)
+        self._give(errand, pickled)
 
-    def _give(self, request: ChildsRequest, payload: bytes) -> None:
+    def _give(self, errand: Errand, pickled: memoryview) -> None:
         """Gives a request to a child, the waiting one if there is one."""
         try:
             fork = self._take_spare() or self._fork()
             with os.fdopen(fork.request_fd, "wb") as pipe, contextlib.suppress(BrokenPipeError):
-                pipe.write(payload)  # a child that has died says so by its verdict
+                pipe.write(pickled)  # a child that has died says so by its verdict
         except Exception:
-            self._answer(request, Faulted(traceback.format_exc()))
+            self._answer(errand, Faulted(traceback.format_exc()))
             return
-        ends_at = time.monotonic() + request.limits.seconds
-        child = _Child(request, fork.pid, fork.verdict_fd, fork.log_fd, ends_at)
-        self._children[request.number] = child
+        ends_at = time.monotonic() + errand.limits.seconds
+        child = _Child(errand, fork.pid, fork.verdict_fd, fork.log_fd, ends_at)
+        self._children[errand.number] = child
         self._selector.register(child.verdict_fd, selectors.EVENT_READ, child)
 
     def _take_spare(self) -> _Fork | None:
@@ -240,8 +243,7 @@ class Helper:
                     if rehearsed is not None:
                         rehearse(*rehearsed, lambda: bool(select.select([requests], [], [], 0)[0]))
                     with os.fdopen(requests, "rb") as pipe:
-                        request = request_of(pipe.read())
-                    assert isinstance(request, TryGrammar | ReadSource)
+                        request = childs_request_of(pipe)
                     run_child(request, self._vocabularies, child_fd)
             finally:
                 os._exit(1)
@@ -269,51 +271,58 @@ class Helper:
             return
         self._selector.unregister(child.verdict_fd)
         os.close(child.verdict_fd)
-        del self._children[child.request.number]
+        del self._children[child.errand.number]
         os.kill(child.pid, signal.SIGKILL)  # it has closed its pipe, so it is done, or should be
-        verdict = None if child.unwanted else _spoken(child)
-        if verdict is not None or child.unwanted:
+        spoken = None if child.unwanted else _spoken(child)
+        if spoken is not None or child.unwanted:
             # What it said stands whatever it dies of, and taking its memory apart takes the kernel 3 ms.
             self._dying.append(child.pid)
-            if verdict is not None:
-                self._answer(child.request, verdict)
+            if spoken is not None:
+                self._say(child.errand, spoken)
         else:
             _, status = os.waitpid(child.pid, 0)
             log = os.pread(child.log_fd, 1 << 16, 0).decode("utf-8", "replace")
-            self._answer(child.request, _unspoken(child, status, log))
+            self._answer(child.errand, _unspoken(child, status, log))
         os.close(child.log_fd)
 
     def _bury(self) -> None:
         """Takes leave of the children that have died meanwhile."""
         self._dying = [pid for pid in self._dying if os.waitpid(pid, os.WNOHANG)[0] == 0]
 
-    def _answer(self, request: ChildsRequest, verdict: Verdict) -> None:
-        self._daemon.sendall(answer_frame(request.number, verdict))
+    def _answer(self, errand: Errand, verdict: Verdict) -> None:
+        self._say(errand, verdict_bytes(verdict))
+
+    def _say(self, errand: Errand, said: bytes | memoryview) -> None:
+        for part in answer_frame(errand.number, said):
+            self._daemon.sendall(part)
 
 
-def _spoken(child: _Child) -> Verdict | None:
-    """What a child said; None if it did not come to its verdict."""
-    said = bytes(child.said)
+def _spoken(child: _Child) -> bytes | memoryview | None:
+    """What a child said, for the daemon; None if it did not come to its verdict."""
     try:
-        return verdict_of(said) if parted(said)[1] else None
+        said = memoryview(child.said)
+        _, payload = parted(said)
+        if not payload:
+            return None
+        return said if isinstance(verdict_of(said), Passed) else payload
     except ValueError as error:
-        return Refused.by(engine_broke(child.request, str(error)), lasting=False)
+        return verdict_bytes(Refused.by(engine_broke(child.errand, str(error)), lasting=False))
 
 
 def _unspoken(child: _Child, status: int, log: str) -> Verdict:
     """What the death of a child says that said nothing."""
-    request = child.request
+    errand = child.errand
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     if child.late or number == signal.SIGXCPU:
-        return Refused.by(over_time(request))
+        return Refused.by(over_time(errand))
     if number in (signal.SIGSEGV, signal.SIGBUS):
-        return Refused.by(over_depth(request))
+        return Refused.by(over_depth(errand))
     if number == signal.SIGKILL:  # not ours: the kernel's, short of memory
-        return Refused.by(over_memory(request), lasting=False)
+        return Refused.by(over_memory(errand), lasting=False)
     if "memory allocation" in log or "MemoryError" in log:
-        return Refused.by(over_memory(request))
+        return Refused.by(over_memory(errand))
     how = f"signal {signal.Signals(number).name}" if number else f"exit status {os.waitstatus_to_exitcode(status)}"
-    return Refused.by(engine_broke(request, f"{how} {log.strip()[-200:]}".strip()))
+    return Refused.by(engine_broke(errand, f"{how} {log.strip()[-200:]}".strip()))
 
 
 def main() -> None:

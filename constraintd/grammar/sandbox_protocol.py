@@ -1,9 +1,13 @@
 """What the daemon and its compile helper say to each other over their socket.
 
 A frame is a little-endian uint32 length and that many bytes. Requests are pickled: the helper trusts its daemon, and
-the engines' own values travel whole. Verdicts are JSON and checked field by field: a child that compiled a hostile
-grammar is trusted with nothing. What it worked out in Python alone it says first, before the engine sees the grammar:
-the canonical text of a source, or what an engine compiles. The daemon takes that from it, and is spared the reading.
+the engines' own values travel whole. What is for a child goes behind a short Errand, and the helper hands it on unread.
+Verdicts are JSON and checked field by field: a child that compiled a hostile grammar is trusted with nothing. What it
+worked out in Python alone it says first, before the engine sees the grammar: the canonical text of a source, or what an
+engine compiles. The daemon takes that from it, and is spared the reading.
+
+Texts of 10 MB pass through here: each copy of one takes 1 ms, 6 where its memory is new to the process, so a large
+frame is made in parts, and what is in it is taken as views of the frame.
 """
 
 from __future__ import annotations
@@ -11,18 +15,20 @@ from __future__ import annotations
 import json
 import pickle
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TypeAlias
+from typing import IO, Final, TypeAlias
 
 from constraintd.errors import ConstraintdError, InvalidField, InvalidGrammar, LimitExceeded, TooLarge
-from constraintd.grammar.source import Grammar, GrammarKind, GrammarSource
+from constraintd.grammar.source import LARGE_BYTES, Grammar, GrammarKind, GrammarSource
 from constraintd.vocabulary.vocabulary import Vocabulary, build_vocabulary
 
 LENGTH = struct.Struct("<I")
 MAX_VERDICT_BYTES = 1 << 20
 """A child that says more than this is ended; so is one whose work product is larger than the next."""
 MAX_PRODUCT_BYTES = 64 << 20
+# Pickling holds the GIL: 36 ms for all of 260,000 texts, 0.5 for so many.
+_TEXTS_AT_ONCE: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,20 @@ class TryGrammar:
         """The grammar's."""
         return self.grammar.kind
 
+    @property
+    def texts(self) -> Sequence[str]:
+        """The grammar's."""
+        return self.grammar.texts
+
+    @property
+    def errand(self) -> Errand:
+        """What the helper reads of it."""
+        return Errand(self.number, self.kind, self.limits, self.vocabulary_id)
+
+    def with_texts(self, texts: Sequence[str]) -> TryGrammar:
+        """The same about these texts."""
+        return replace(self, grammar=replace(self.grammar, texts=tuple(texts)))
+
 
 @dataclass(frozen=True, slots=True)
 class ReadSource:
@@ -117,6 +137,31 @@ class ReadSource:
         """The source's."""
         return self.source.kind
 
+    @property
+    def texts(self) -> Sequence[bytes]:
+        """The source's."""
+        return self.source.texts
+
+    @property
+    def errand(self) -> Errand:
+        """What the helper reads of it."""
+        return Errand(self.number, self.kind, self.limits)
+
+    def with_texts(self, texts: Sequence[bytes]) -> ReadSource:
+        """The same about these texts."""
+        return replace(self, source=replace(self.source, texts=tuple(texts)))
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What the helper itself reads of a request that is for a child."""
+
+    number: int
+    kind: GrammarKind
+    limits: CompileLimits
+    vocabulary_id: str | None = None
+    """Whose engines the child needs, if any."""
+
 
 @dataclass(frozen=True, slots=True)
 class CancelTry:
@@ -129,16 +174,37 @@ ChildsRequest: TypeAlias = TryGrammar | ReadSource
 Request: TypeAlias = AddVocabulary | ChildsRequest | CancelTry
 
 
-def request_frame(request: Request) -> bytes:
-    """The request as one frame."""
-    payload = pickle.dumps(request, protocol=5)
-    return LENGTH.pack(len(payload)) + payload
+def request_frame(request: Request) -> list[bytes]:
+    """The request as one frame, in parts to be sent one behind the other; a small one is one part."""
+    match request:
+        case TryGrammar() | ReadSource():
+            head, rest = pickle.dumps(request.errand, protocol=5), pickled(request)
+        case _:
+            head, rest = pickle.dumps(request, protocol=5), []
+    size = LENGTH.size + len(head) + sum(map(len, rest))
+    parts = [LENGTH.pack(size) + LENGTH.pack(len(head)) + head, *rest]
+    return parts if size > LARGE_BYTES else [b"".join(parts)]
 
 
-def request_of(payload: bytes) -> Request:
-    """The request in a frame of the daemon's."""
-    request: Request = pickle.loads(payload)
-    return request
+def request_of(payload: memoryview) -> tuple[AddVocabulary | CancelTry | Errand, memoryview]:
+    """The request in a frame of the daemon's, and behind an errand what is for the child."""
+    end = LENGTH.size + LENGTH.unpack_from(payload)[0]
+    return pickle.loads(payload[LENGTH.size : end]), payload[end:]
+
+
+def pickled(request: ChildsRequest) -> list[bytes]:
+    """The request for a child, in parts."""
+    texts = request.texts
+    pieces = [texts[begin : begin + _TEXTS_AT_ONCE] for begin in range(0, len(texts), _TEXTS_AT_ONCE)]
+    return [pickle.dumps(part, protocol=5) for part in ((request.with_texts(()), len(pieces)), *pieces)]
+
+
+def childs_request_of(file: IO[bytes]) -> ChildsRequest:
+    """The request for a child that comes out of a file."""
+    request, pieces = pickle.load(file)
+    texts = [text for _ in range(pieces) for text in pickle.load(file)]
+    whole: ChildsRequest = request.with_texts(texts)
+    return whole
 
 
 # --- what the helper answers ---
@@ -156,7 +222,7 @@ class Passed:
     """Steps that the probe took in all."""
     memory_bytes: int
     """Memory that the child's heap grew by: what the grammar and its lexer's states take, near enough."""
-    product: bytes = b""
+    product: bytes | memoryview = b""
     """What was worked out before the engine saw the grammar: `Engine.lower`'s bytes, or the canonical text in UTF-8."""
 
 
@@ -210,18 +276,18 @@ def product_bytes(product: bytes) -> bytes:
 
 def verdict_bytes(verdict: Verdict) -> bytes:
     """The verdict as a child writes it, without its product."""
-    fields = asdict(verdict)
+    fields = asdict(replace(verdict, product=b"") if isinstance(verdict, Passed) else verdict)
     fields.pop("product", None)
     return json.dumps([type(verdict).__name__, fields]).encode()
 
 
-def verdict_of(said: bytes) -> Verdict:
-    """The verdict that a child wrote, with the product in front of it. Raises ValueError for anything else."""
+def verdict_of(said: bytes | memoryview) -> Verdict:
+    """The verdict that a child wrote, with the product in front of it, a view. Raises ValueError for anything else."""
     product, payload = parted(said)
     if len(payload) > MAX_VERDICT_BYTES:
         raise ValueError(f"a verdict of {len(payload)} bytes")
     try:
-        name, fields = json.loads(payload)
+        name, fields = json.loads(bytes(payload))
         match _VERDICTS[name](**fields):
             case Passed(float() | int(), float() | int(), int(), int(), b"") as verdict:
                 return replace(verdict, product=product)
@@ -241,25 +307,29 @@ def most_said(said: bytes | bytearray) -> int:
     return MAX_VERDICT_BYTES + (MAX_PRODUCT_BYTES if said.startswith(_PRODUCT) else 0)
 
 
-def parted(said: bytes) -> tuple[bytes, bytes]:
+def parted(said: bytes | memoryview) -> tuple[bytes | memoryview, memoryview]:
     """Product and verdict, each as far as it has been said. Raises ValueError for a product without its length."""
-    if not said.startswith(_PRODUCT):
-        return b"", said
+    view = memoryview(said)
+    if view[: len(_PRODUCT)] != _PRODUCT:
+        return b"", view
     begin = len(_PRODUCT) + LENGTH.size
-    if len(said) < begin:
+    if len(view) < begin:
         raise ValueError("a product without its length")
-    end = begin + LENGTH.unpack_from(said, len(_PRODUCT))[0]
-    return said[begin:end], said[end:]
+    end = begin + LENGTH.unpack_from(view, len(_PRODUCT))[0]
+    return view[begin:end], view[end:]
 
 
-def answer_frame(number: int, verdict: Verdict) -> bytes:
-    """The verdict on a try, product and all, as one frame."""
-    product = product_bytes(verdict.product) if isinstance(verdict, Passed) and verdict.product else b""
-    payload = LENGTH.pack(number) + product + verdict_bytes(verdict)
-    return LENGTH.pack(len(payload)) + payload
+MAX_ANSWER_BYTES: Final = LENGTH.size + len(product_bytes(b"")) + MAX_PRODUCT_BYTES + MAX_VERDICT_BYTES
+"""What an answer's frame may have; the daemon ends a helper that says more."""
 
 
-def answer_of(payload: bytes) -> tuple[int, Verdict]:
+def answer_frame(number: int, said: bytes | bytearray | memoryview) -> list[bytes | bytearray | memoryview]:
+    """What was said on a try, product and all, as one frame in parts; a small one is one part."""
+    head = LENGTH.pack(LENGTH.size + len(said)) + LENGTH.pack(number)
+    return [head, said] if len(said) > LARGE_BYTES else [head + said]
+
+
+def answer_of(payload: memoryview) -> tuple[int, Verdict]:
     """A try's number and its verdict. Raises ValueError."""
     if len(payload) < LENGTH.size:
         raise ValueError("an answer without a number")

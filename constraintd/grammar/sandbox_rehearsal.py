@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from typing import Final
 
 from constraintd.errors import ConstraintdError
 from constraintd.grammar.engines import Engines
 from constraintd.grammar.sandbox_probe import Prober
-from constraintd.grammar.sandbox_protocol import LENGTH, CompileLimits, TryGrammar, request_frame, request_of
+from constraintd.grammar.sandbox_protocol import CompileLimits, TryGrammar, childs_request_of, pickled
 from constraintd.grammar.source import GrammarKind, parse_grammar
 
 _SMALL: Final = b'{"type":"object","properties":{"a":{"type":"string","maxLength":9}},"required":["a"]}'
@@ -39,7 +40,7 @@ def _parts(engines: Engines, prober: Prober) -> Iterator[None]:
     yield
     for schema in (_SMALL, _ORDINARY):
         grammar = parse_grammar(GrammarKind.JSON_SCHEMA, [schema], max_bytes=len(schema))
-        request = request_of(request_frame(TryGrammar(0, "", grammar, CompileLimits()))[LENGTH.size :])
+        request = childs_request_of(BytesIO(b"".join(pickled(TryGrammar(0, "", grammar, CompileLimits())))))
         assert isinstance(request, TryGrammar)
         lowered = engines.lower(request.grammar)
         yield

@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from constraintd.errors import InvalidField, InvalidGrammar, TooLarge
 from constraintd.grammar.json_schema.report import SchemaOptions
@@ -34,6 +35,10 @@ class GrammarKind(Enum):
 _JSON_TEXT = (GrammarKind.JSON_SCHEMA, GrammarKind.STRUCTURAL_TAG)
 _WITH_JSON = (*_JSON_TEXT, GrammarKind.JSON_OBJECT, GrammarKind.TOOLS)
 DEFAULT_OPTIONS = SchemaOptions()
+LARGE_BYTES: Final = 64 << 10
+"""Work on more than this holds others up for longer than a hop to a thread and back takes."""
+FEW_TEXTS: Final = 64
+"""More than so many are a thread's to go through, however short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +78,28 @@ class GrammarSource:
 
         Raises TooLarge, InvalidField (no text, not UTF-8) and InvalidGrammar (not JSON, duplicate key, too deep).
         """
-        size = sum(map(len, self.texts))
-        if size > max_bytes:
-            raise TooLarge(self.field, limit=max_bytes, actual=size)
-        decoded = [_decode(self.field, text) for text in self.texts]
+        if self.is_json:
+            return self.canonical([self.read_json(max_bytes)])
+        self._check_size(max_bytes)
+        texts = self.texts
         if self.kind is GrammarKind.CHOICE:
-            if not decoded:
+            if not texts:
                 raise InvalidField(self.field, "a choice needs at least one text")
-            decoded = list(dict.fromkeys(decoded))
-        elif self.kind is not GrammarKind.JSON_OBJECT and not decoded[0].strip():
-            raise InvalidGrammar(f"{self.field}: the text is empty; give a grammar", field=self.field, location="1:1")
-        return self.canonical([canonical_json(decoded[0])] if self.is_json else decoded)
+            texts = list(dict.fromkeys(text for text in texts))
+        grammar = self.canonical(texts)
+        if self.kind not in (GrammarKind.CHOICE, GrammarKind.JSON_OBJECT):
+            self._check_not_empty(grammar.texts[0])
+        return grammar
 
-    def canonical(self, texts: Sequence[str]) -> Grammar:
-        """The grammar, given its texts in canonical form."""
+    def read_json(self, max_bytes: int) -> bytes:
+        """The canonical text of a source of JSON. Raises like `read`."""
+        self._check_size(max_bytes)
+        text = _decode(self.field, self.texts[0])
+        self._check_not_empty(text)
+        return canonical_json(text).encode()
+
+    def canonical(self, texts: Sequence[bytes | memoryview]) -> Grammar:
+        """The grammar, given its texts in canonical form. Raises InvalidField (not UTF-8)."""
         digest = hashlib.sha256(self.kind.value.encode())
         options = self.options if self.kind in _WITH_JSON else DEFAULT_OPTIONS
         if options != DEFAULT_OPTIONS:
@@ -99,10 +112,28 @@ class GrammarSource:
             )
             digest.update("\0".join(chosen).encode())
         for text in texts:
-            raw = text.encode()
-            digest.update(len(raw).to_bytes(8, "little"))
-            digest.update(raw)
-        return Grammar(self.kind, tuple(texts), digest.hexdigest(), options)
+            digest.update(len(text).to_bytes(8, "little"))
+            digest.update(text)
+        return Grammar(self.kind, tuple([_decode(self.field, text) for text in texts]), digest.hexdigest(), options)
+
+    def _check_size(self, max_bytes: int) -> None:
+        size = size_of(self.texts)
+        if size > max_bytes:
+            raise TooLarge(self.field, limit=max_bytes, actual=size)
+
+    def _check_not_empty(self, text: str) -> None:
+        if not text.strip():
+            raise InvalidGrammar(f"{self.field}: the text is empty; give a grammar", field=self.field, location="1:1")
+
+
+def size_of(texts: Iterable[bytes] | Iterable[str]) -> int:
+    """Bytes, or characters, in all. By Python's own steps, so that other threads come in between with many texts."""
+    return sum(len(text) for text in texts)
+
+
+def are_large(texts: Sequence[bytes] | Sequence[str]) -> bool:
+    """Whether work on them is for a thread. Few are looked at."""
+    return len(texts) > FEW_TEXTS or size_of(texts) > LARGE_BYTES
 
 
 # A JSON string, or a run of white space between tokens. Possessive: 9 ms for a string of 1 MB, not 156.
@@ -150,8 +181,8 @@ def _refuse_constant(name: str) -> object:
     raise InvalidGrammar(f"{name} is not JSON (RFC 8259); write a number or null", location=name)
 
 
-def _decode(field: str, text: bytes) -> str:
+def _decode(field: str, text: bytes | memoryview) -> str:
     try:
-        return text.decode("utf-8")
+        return str(text, "utf-8")
     except UnicodeDecodeError as error:
         raise InvalidField(field, f"not UTF-8 at byte {error.start}; encode the text as UTF-8") from None

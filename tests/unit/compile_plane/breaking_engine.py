@@ -10,12 +10,15 @@ import time
 
 from constraintd.errors import InvalidGrammar, TooLarge
 from constraintd.grammar import engines, sandbox_process
+from constraintd.grammar.sandbox_protocol import LENGTH, MAX_ANSWER_BYTES, Errand
 from constraintd.grammar.source import Grammar, GrammarKind
 from constraintd.vocabulary.vocabulary import Vocabulary
 
 _TELL = "tell "
 """Before an order: first the child tells a product."""
 PROGRAM = f"from {__name__} import main; main()"
+BOASTING_PROGRAM = f"from {__name__} import boast; boast()"
+STAMMERING_PROGRAM = f"from {__name__} import stammer; stammer()"
 
 
 class BreakingEngine:
@@ -118,4 +121,23 @@ def _verdict_pipe() -> int:
 def main() -> None:
     """The helper's main with that engine for regexes."""
     engines._ENGINES = {**engines._ENGINES, GrammarKind.REGEX: BreakingEngine}  # type: ignore[misc]
+    sandbox_process.main()
+
+
+def boast() -> None:
+    """The helper's main, whose first answer begins with a length over the most that it may have."""
+    sandbox_process.Helper._say = lambda self, errand, said: self._daemon.sendall(  # type: ignore[method-assign]
+        LENGTH.pack(MAX_ANSWER_BYTES + 1)
+    )
+    sandbox_process.main()
+
+
+def stammer() -> None:
+    """The helper's main, which dies in the middle of its first answer, one of 10 MB."""
+
+    def say(self: sandbox_process.Helper, errand: Errand, said: bytes | memoryview) -> None:
+        self._daemon.sendall(LENGTH.pack(10 << 20) + bytes(5 << 20))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    sandbox_process.Helper._say = say  # type: ignore[method-assign]
     sandbox_process.main()

@@ -158,7 +158,7 @@ async def test_an_ended_child_is_buried_without_another_request(sandbox, vocabul
 async def test_the_helper_and_its_children_end_with_the_daemon_s_side(breaking, vocabulary):
     task = asyncio.create_task(breaking.try_grammar(vocabulary, regex("spin"), CompileLimits(seconds=30.0)))
     [child] = await eventually(lambda: children_of(breaking.statistics().pid))
-    breaking._helper._socket.shutdown(2)  # what the kernel does when the daemon is killed
+    breaking._helper._socket.connection.shutdown(2)  # what the kernel does when the daemon is killed
     await eventually(lambda: not alive(child))
     task.cancel()
 
