@@ -60,7 +60,7 @@ class MeasuredStore:
 
     def load_short(self, session_ids: Sequence[bytes], most_records: int) -> dict[bytes, Stored]:
         """See SessionStore."""
-        with self._failures("load"):
+        with self._failures("load_short"):
             return self._store.load_short(session_ids, most_records)
 
     def head(self, session_id: bytes) -> Head | None:

@@ -15,7 +15,7 @@ REASONS: Final = tuple(name.removeprefix("ERROR_REASON_") for name, number in er
 LANES: Final = ("quick", "slow")
 BACKENDS: Final = ("memory", "sqlite", "redis")
 OPERATIONS: Final = (
-    "append", "blob", "create", "delete", "expire", "head", "load", "page", "put_blobs", "statistics",
+    "append", "blob", "create", "delete", "expire", "head", "load", "load_short", "page", "put_blobs", "statistics",
 )  # fmt: skip
 COMPILE_LIMITS: Final = ("seconds", "memory_bytes", "stack_bytes", "step_seconds", "engine", "deadline", "none")
 """What a refused grammar ran into: a child that took too long or too much of something was ended, `engine` says that

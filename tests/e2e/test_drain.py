@@ -182,6 +182,16 @@ def check(client: ConstraintClient, sessions: list[SessionHandle]) -> None:
         assert list(client.get_session(session.session_id).tokens) == expected
 
 
+def check_drains(drains: list[int]) -> None:
+    """The stream was told of each end: before all answers to the Steps on their way, or else when the next were sent.
+
+    Of two ends in a row it may see one: the daemon between them can be gone before the stream comes to it.
+    """
+    assert all(any(drain in (at, at + 1) for drain in drains) for at in AT)
+    assert all(any(drain in (at, at + 1) for at in AT) for drain in drains)
+    assert len(AT) - 1 <= len(drains) <= len(AT)
+
+
 class Replacing:
     """Ends a daemon and starts another in its place, beside the test's own work."""
 
@@ -240,9 +250,7 @@ def test_sessions_in_the_middle_of_batches_go_on_at_the_next_daemon(tmp_path: Pa
                             stream.reconnect()
         check(client, sessions)
     daemons.end()
-    # Where all answers came before it, it is the next Steps that find the stream at its end.
-    assert len(drains) == len(AT)
-    assert all(0 <= drain - at <= 1 for drain, at in zip(drains, AT, strict=True))
+    check_drains(drains)
 
 
 async def test_the_asyncio_stream_goes_on_at_the_next_daemon_too(tmp_path: Path) -> None:
@@ -271,5 +279,4 @@ async def test_the_asyncio_stream_goes_on_at_the_next_daemon_too(tmp_path: Path)
         with ConstraintClient(daemons.daemon.address) as checking:
             await asyncio.to_thread(check, checking, sessions)
     await asyncio.to_thread(daemons.end)
-    assert len(drains) == len(AT)
-    assert all(0 <= drain - at <= 1 for drain, at in zip(drains, AT, strict=True))
+    check_drains(drains)
