@@ -34,6 +34,8 @@ from constraintd.vocabulary.vocabulary import Vocabulary
 
 # What takes more than this leaves enough behind to be worth a trim, some time later.
 _LARGE_BYTES: Final = 256 << 10
+# More than these are taken for so much, uncounted.
+_MANY_TEXTS: Final = 4096
 # Up to here, reading a source takes less than the hop to a thread and back.
 _SMALL_SOURCE_BYTES: Final = 2048
 _TRIM_SECONDS: Final = 1.0
@@ -264,7 +266,7 @@ class GrammarCompiler:
         """The compilation itself. A refusal is a value here: as an exception it would tie every waiter's frame, and the
         source with it, into a cycle that only the garbage collector could undo."""
         key = (vocabulary.fingerprint, grammar.grammar_id)
-        if are_large(grammar.texts):
+        if len(grammar.texts) > _MANY_TEXTS or size_of(grammar.texts) > _LARGE_BYTES:
             self._trim_soon()
         async with self._room:
             try:

@@ -103,7 +103,7 @@ class _Opening:
     seed: int
 
 
-@lru_cache(maxsize=16)  # whoever brings a session back asks for it three times
+@lru_cache(maxsize=1)  # whoever brings a session back asks three times in a row; a prompt may be long
 def _opening_of(record: bytes) -> _Opening:
     reader = Reader(record, "records[0]")
     if reader.unsigned() != _OPENED:

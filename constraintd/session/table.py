@@ -85,7 +85,7 @@ class SessionTable:
         self._clock = clock
         self._hot = HotSessions(limits.hot_bytes)
         self._reviving: dict[bytes, asyncio.Task[Session]] = {}
-        self._read: dict[bytes, Stored] = {}  # ahead: of sessions that are not in memory, and have not been since
+        self._read: dict[bytes, Stored | None] = {}  # ahead: none of these has been in memory since
         self._blobs: dict[bytes, float] = {}
         self._room = 0  # sessions that may be opened before they are counted again
         self._revived = 0
@@ -99,14 +99,14 @@ class SessionTable:
     def at_hand(self, session_id: bytes) -> Session | None:
         """The copy in memory; if there is none, one that is revived right here, where that takes a moment only.
 
-        Raises what folding raises.
+        Raises StoreUnavailable, and what folding raises.
         """
         session = self.hot(session_id)
         if session is not None or not self._may_be_read(session_id):
             return session
         if session_id not in self._read:
-            self.read_ahead([session_id])
-        stored = self._read.pop(session_id, None)
+            self._read |= self._look_at([session_id])
+        stored = self._read.pop(session_id)
         if stored is None:
             return None
         failpoints.hit(failpoints.REVIVE_MIDDLE)
@@ -117,10 +117,13 @@ class SessionTable:
 
     def read_ahead(self, session_ids: Iterable[bytes]) -> None:
         """Reads in one go what `at_hand` will need of these, as long as nothing else is done with them before."""
-        if self.store.quick:
-            cold = [each for each in session_ids if each not in self._hot and self._may_be_read(each)]
-            with contextlib.suppress(StoreUnavailable):  # whoever asks for one of them is told
-                self._read = self.store.load_short(cold, _SHORT_LOG) if cold else {}
+        cold = [each for each in session_ids if each not in self._hot and self._may_be_read(each)]
+        with contextlib.suppress(StoreUnavailable):  # whoever asks for one of them is told
+            self._read = self._look_at(cold) if cold else {}
+
+    def _look_at(self, session_ids: Sequence[bytes]) -> dict[bytes, Stored | None]:
+        """What the store has of each; None: nothing, or a long log."""
+        return dict.fromkeys(session_ids) | self.store.load_short(session_ids, _SHORT_LOG)
 
     def _may_be_read(self, session_id: bytes) -> bool:
         return self.store.quick and not self._hot.is_doubtful(session_id) and session_id not in self._reviving

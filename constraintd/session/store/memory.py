@@ -48,8 +48,9 @@ class MemoryStore:
 
     def create(self, session_id: bytes, head: Head, records: Sequence[bytes], blobs: Sequence[bytes]) -> Stored | None:
         with self._lock:
-            if session_id in self._sessions:
-                return self._stored(session_id)
+            taken = self._sessions.get(session_id)
+            if taken is not None:
+                return self._stored(taken)
             kept = _Kept(head, self._clock.mark(), list(records), dict.fromkeys(blobs))
             self._sessions[session_id] = kept
             return None
@@ -70,17 +71,15 @@ class MemoryStore:
 
     def load(self, session_id: bytes) -> Stored | None:
         with self._lock:
-            return self._stored(session_id)
+            kept = self._sessions.get(session_id)
+            return None if kept is None else self._stored(kept)
 
     def load_short(self, session_ids: Sequence[bytes], most_records: int) -> dict[bytes, Stored]:
         with self._lock:
-            found = {each: stored for each in session_ids if (stored := self._stored(each)) is not None}
-        return {each: stored for each, stored in found.items() if stored.head.version <= most_records}
+            kept = {each: self._sessions[each] for each in session_ids if each in self._sessions}
+            return {each: self._stored(one) for each, one in kept.items() if one.head.version <= most_records}
 
-    def _stored(self, session_id: bytes) -> Stored | None:
-        kept = self._sessions.get(session_id)
-        if kept is None:
-            return None
+    def _stored(self, kept: _Kept) -> Stored:
         return Stored(kept.head, tuple(kept.records), tuple(kept.blobs), self._clock.idle(kept.used))
 
     def head(self, session_id: bytes) -> Head | None:

@@ -13,15 +13,19 @@ from io import BytesIO
 import pytest
 
 from constraintd.errors import ConstraintdError
+from constraintd.grammar import sandbox_process
 from constraintd.grammar.sandbox import GrammarRefused, HelperSandbox
 from constraintd.grammar.sandbox_protocol import (
     LENGTH,
     CompileLimits,
     ReadSource,
+    Refused,
     TryGrammar,
     childs_request_of,
+    product_bytes,
     request_frame,
     request_of,
+    verdict_bytes,
 )
 from constraintd.grammar.source import GrammarKind, GrammarSource, parse_grammar
 from tests.unit.compile_plane.breaking_engine import BOASTING_PROGRAM, STAMMERING_PROGRAM
@@ -156,6 +160,10 @@ async def test_a_helper_whose_answer_is_too_long_or_breaks_off_is_ended(vocabula
 
 
 async def test_a_refusal_leaves_the_product_behind(sandbox, vocabulary):
+    refused = verdict_bytes(Refused("LIMIT_EXCEEDED", "too large", {}))
+    errand = TryGrammar(7, "vocabulary", regex("a"), LIMITS).errand
+    child = sandbox_process._Child(errand, 0, -1, -1, 0.0, said=bytearray(product_bytes(b"lowered") + refused))
+    assert sandbox_process._spoken(child) == refused
     with pytest.raises(GrammarRefused) as caught:
         await sandbox.try_grammar(vocabulary, choice(60_000), CompileLimits(memory_bytes=16 * MB))
     assert caught.value.refused.metadata["limit"] == "memory_bytes"

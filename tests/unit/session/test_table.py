@@ -135,6 +135,35 @@ def test_sessions_that_were_read_ahead_are_brought_back_as_the_store_has_them(ma
     assert [daemon.table.at_hand(id_of(session)).position for session in sessions] == [0, 1, 2]
 
 
+class CountingStore(MemoryStore):
+    """One that counts the looks for short sessions."""
+
+    looks = 0
+
+    def load_short(self, session_ids, most_records):
+        self.looks += 1
+        return super().load_short(session_ids, most_records)
+
+
+@pytest.mark.usefixtures("quick")
+def test_one_that_is_unknown_or_long_costs_the_others_of_its_batch_nothing(make):
+    store = CountingStore()
+    daemon = make(store=store)
+    first, long, last = (daemon.open(LETTERS) for _ in range(3))
+    for _ in range(70):
+        daemon.step(long, [97], [1.0])
+    ids = [id_of(first), id_of(long), bytes(16), id_of(last)]
+    daemon.table.drop(id_of(first))
+    daemon.session(id_of(first))
+    for session_id in ids:
+        daemon.table.drop(session_id)
+    store.looks = 0
+    daemon.table.read_ahead(ids)
+    found = [daemon.table.at_hand(session_id) for session_id in ids]
+    assert [session and id_of(session) for session in found] == [id_of(first), None, None, id_of(last)]
+    assert store.looks == 1
+
+
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("way", ["stepped", "closed and opened anew", "expired"])
 def test_what_was_read_ahead_is_forgotten_once_the_session_is_another(make, way):
